@@ -21,7 +21,7 @@ from pylog.errors import PylogError
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
 from pylog.log.recovery.findings import Finding
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from support.kafka.harness import Broker, KafkaError, KafkaJars
 from support.long_files import turn_of
 from support.tiers import is_fast, is_left_out, marks_of
@@ -105,7 +105,7 @@ def stores_are_sound_when_they_close(request: pytest.FixtureRequest, monkeypatch
     close = Store.close
 
     def checking(store: Store) -> None:
-        manager = store._manager
+        manager = manager_of(store)
         is_open = not manager.is_closed and manager.process == os.getpid()
         if is_open and manager.writable and type(manager.fs.below.base) is OsFileSystem:
             with contextlib.suppress(PylogError):  # a log that has failed cannot be asked

@@ -16,6 +16,7 @@ import pytest
 import pylog
 from pylog.background import Background
 from pylog.errors import StorageFailedError
+from pylog.store import manager_of
 from support.faults.interruptions import interrupted_at
 
 LONG = 3_600_000  # ms: never, within a test
@@ -203,15 +204,15 @@ def test_a_store_closes_while_a_task_in_the_background_asks_it_for_a_log(tmp_pat
     store = pylog.open(tmp_path)
     store.create_topic("t")
     begun, go_on = threading.Event(), threading.Event()
-    check = store._manager._partition
+    check = manager_of(store)._partition
 
     def slowly(*asked: Any) -> Any:
         begun.set()
         go_on.wait()
         return check(*asked)
 
-    monkeypatch.setattr(store._manager, "_partition", slowly)
-    store._manager._background.every("asks", 1, lambda: store.log("t"))
+    monkeypatch.setattr(manager_of(store), "_partition", slowly)
+    manager_of(store).background.every("asks", 1, lambda: store.log("t"))
     assert begun.wait(10)
     closing = threading.Thread(target=store.close, daemon=True)
     closing.start()
@@ -277,7 +278,7 @@ def test_an_append_that_nobody_would_flush_is_refused_and_the_next_one_is_flushe
             log.append(b"x")
         assert log.append(b"y") == 0
         flushed = Counter()
-        store._manager._background.every("after the flush", 1, flushed)
+        manager_of(store).background.every("after the flush", 1, flushed)
         flushed.wait_for(3)
         assert log.durable_offset == 1
 
@@ -302,7 +303,7 @@ def test_a_store_closes_its_logs_and_locks_when_its_background_does_not_end(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._manager._background, "end", interrupted)
+    monkeypatch.setattr(manager_of(store).background, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.close()
     with pylog.open(tmp_path, exclusive=True) as again:
@@ -343,7 +344,7 @@ sys.exit(ended)
     ("guard", "mode"),
     [
         ("store._manager._guard", "rw"),
-        ("store._manager._background._guard", "rw"),
+        ("store._manager.background._guard", "rw"),
         ("store._upkeep._ticking._guard", "rw"),
         ("log._partition_log._lock", "rw"),
         ("log._partition_log._lock", "r"),

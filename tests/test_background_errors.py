@@ -9,13 +9,14 @@ import pytest
 import pylog
 from pylog.background_errors import BACKGROUND_ERRORS, read_background_errors
 from pylog.fs import OsFileSystem
+from pylog.store import manager_of
 from pylog.upkeep import Upkeep
 from support.cli import call
 
 
 def failing(store: pylog.Store, count: int) -> None:
     for number in range(count):
-        store.failures.note(OverflowError(f"failure {number}"))
+        manager_of(store).failures.note(OverflowError(f"failure {number}"))
 
 
 def test_doctor_shows_the_background_errors_of_another_process(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_tick_that_fails_in_the_background_is_noted(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(Upkeep, "tick", fail)
     with pylog.open(tmp_path / "s", tick_interval_ms=1) as store:
-        while not store.failures.count:
+        while not manager_of(store).failures.count:
             pass
     noted = read_background_errors(OsFileSystem(), str(tmp_path / "s"))
     assert noted is not None

@@ -122,30 +122,18 @@ OTHER_ARGUMENTS: dict[str, dict[str, Any]] = {
     "Log.append_arrow": {"data": pa.table({"key": [b"k"], "value": [b"x"]})},
 }
 OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may not ask for a file either
-    "Consumer.await_with",
-    "Consumer.is_look_due",
-    "Consumer.look_after",  # nothing is due
     "Consumer.wakeup",  # from another thread, at any time
-    "Consumer.next_in_hand",
-    "Consumer.reads",
-    "Consumer.timeout_ms",
-    "Producer.has_seen",
     "Group.reset",  # refused for its arguments first
     "Group.delete_offsets",
     "Log.recovery_report",
-    "OffsetStore.expire_if_due",  # not yet
-    "OffsetStore.items",
-    "OffsetStore.with_partition",  # the action asks
     "OffsetStore.retention_minutes",
     "OffsetStore.skipped_records",
-    "Producer.has_room",
     "Producer.partitions_for_topic",
     "Producer.flush",
     "Producer.send_arrow",
     "Store.group",
     "Store.offsets",
     "Store.recovery_report",
-    "Consumer.handed_out",
 }
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pylog import Durability, InvalidArgumentError, TopicConfig
+from pylog.config import topic_config
 
 LEVELS = [Durability.SYNC, Durability.OS, Durability.INTERVAL(50)]
 
@@ -95,7 +96,7 @@ def test_what_differs_from_the_defaults_can_be_kept_as_json_and_taken_back() -> 
     )
     kept = msgspec.json.decode(msgspec.json.encode(config.changed()))
     assert len(kept) == 5
-    assert TopicConfig.of(kept) == config
+    assert topic_config(kept) == config
 
 
 @pytest.mark.parametrize(
@@ -124,9 +125,9 @@ def test_what_differs_from_the_defaults_can_be_kept_as_json_and_taken_back() -> 
 )
 def test_a_value_out_of_its_range_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=name):
-        TopicConfig.of({name: value})
+        topic_config({name: value})
 
 
 def test_an_option_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(InvalidArgumentError, match=r"unknown topic option retention_hours; known: .*retention_group"):
-        TopicConfig.of({"retention_hours": 1})
+        topic_config({"retention_hours": 1})

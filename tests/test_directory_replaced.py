@@ -17,6 +17,7 @@ import pytest
 import pylog
 from pylog import Durability, Store
 from pylog.errors import DirectoryReplacedError
+from pylog.store import manager_of
 
 pytestmark = pytest.mark.damaged("files are replaced under the store")
 
@@ -231,7 +232,7 @@ def test_a_flush_in_the_background_notices_a_replaced_directory(path: Path) -> N
         partition_restored(path)
         time.sleep(0.002)
         with pytest.raises(DirectoryReplacedError):
-            store._manager.log("t").flush_in_background()
+            manager_of(store).log("t").flush_in_background()
 
 
 def test_compaction_swaps_nothing_into_a_replaced_directory(path: Path) -> None:

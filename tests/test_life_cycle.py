@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 import pylog
+from pylog.store import departing_of
+from support.engines import buffer_of, producers_of
 
 MANY = 50
 PATIENCE = 60.0
@@ -72,7 +74,7 @@ def test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no
     with warned_of("a producer of the store", MANY):
         for number in range(MANY):
             store.producer().send("t", b"%d" % number)
-    assert comes_true(lambda: no_thread_more(before) and not store._producers)
+    assert comes_true(lambda: no_thread_more(before) and not producers_of(store))
     assert sorted(int(record.value) for record in store.log("t").records()) == list(range(MANY))
     assert descriptors() < held + 10  # the log's own, of its first append and reading
 
@@ -98,7 +100,7 @@ def test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_coll
     future = program.future
     del program
     assert future.done() is False  # it lingers, and its callback refers to the producer
-    store._producers[0].buffer.flush(None)
+    producers_of(store)[0].buffer.flush(None)
     with warned_of("a producer of the store"):
         gc.collect()
     assert comes_true(lambda: no_thread_more(before))
@@ -127,7 +129,7 @@ def test_a_producer_that_its_own_thread_drops_ends(store: pylog.Store) -> None:
 
 def test_dropping_a_producer_waits_for_no_lock_that_another_thread_holds(store: pylog.Store) -> None:
     producer = store.producer()
-    buffer = producer._buffer
+    buffer = buffer_of(producer)
     locked, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -179,7 +181,7 @@ def test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor(sto
             consumer.poll()
             consumer.commit_async()
             del consumer
-    assert comes_true(lambda: no_thread_more(before) and not store.departing)
+    assert comes_true(lambda: no_thread_more(before) and not departing_of(store))
     assert store.group("g").describe().state == "Empty"
     assert descriptors() < held + 10  # the logs' own
 
@@ -221,7 +223,7 @@ def test_a_dropped_consumer_carries_out_the_commits_that_it_was_asked_for_and_ca
         for offset in range(1, 5):
             consumer.commit_async({("t", 0): offset}, lambda *told: called.append(told))
         del consumer
-    assert comes_true(lambda: not store.departing)
+    assert comes_true(lambda: not departing_of(store))
     assert store.offsets.position("g", ("t", 0)) == 4
     assert not called
 
@@ -247,7 +249,7 @@ def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the
     before = threads()
     Program()
     with warned_of("a consumer of the store"):  # not before its commit is done, which another thread does
-        assert comes_true(lambda: gc.collect() >= 0 and no_thread_more(before) and not store.departing)
+        assert comes_true(lambda: gc.collect() >= 0 and no_thread_more(before) and not departing_of(store))
     assert store.group("g").describe().state == "Empty"
     assert store.offsets.position("g", ("t", 0)) == 3
 
@@ -264,7 +266,7 @@ def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylo
         with pytest.raises(ValueError, match="of the program"):
             fail()
         gc.collect()
-    assert comes_true(lambda: not store.departing)
+    assert comes_true(lambda: not departing_of(store))
     assert store.group("g").describe().state == "Empty"
 
 

@@ -13,8 +13,9 @@ import pylog
 from pylog import Durability, Store, limits
 from pylog.background import Background, Failures
 from pylog.consumer.options import ConsumerOptions
-from pylog.offsets.store import OffsetStore
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.options import RANGES
+from pylog.store import manager_of
 from pylog.testing import MemoryFileSystem
 
 PATIENCE = 20
@@ -61,7 +62,7 @@ def test_the_longest_interval_of_one_topic_takes_nothing_from_the_level_of_anoth
     with opened() as store:
         store.log("t").append(b"x", key=b"k", durability=Durability.INTERVAL(limits.INT64_MAX))
         flushed_in_time(store)
-        assert store.failures.count == 0
+        assert manager_of(store).failures.count == 0
 
 
 def integers() -> list[str]:
@@ -151,7 +152,7 @@ def test_failures_in_the_background_are_a_metric_of_the_store(monkeypatch: pytes
     def failing(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(OffsetStore, "expire_if_due", failing)
+    monkeypatch.setattr(OffsetManager, "expire_if_due", failing)
     with opened(tick_interval_ms=1) as store:
         before = [sample.value for sample in store.metrics() if sample.name == "background_failures"]
         for _ in range(PATIENCE * 100):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pylog
+from pylog.offsets.store import offset_manager_of
 from pylog.testing import MemoryFileSystem
 
 Call = Callable[[pylog.Store], object]
@@ -34,7 +35,7 @@ def polled(store: pylog.Store, **options: Any) -> None:
 
 WITH_NUMPY: dict[str, Call] = {
     "open": lambda store: pylog.open(
-        store.path, "r", fs=store.offsets.fs, lock_timeout_ms=FIVE, cleaner_dedupe_buffer_size=FIVE * 100
+        store.path, "r", fs=offset_manager_of(store.offsets).fs, lock_timeout_ms=FIVE, cleaner_dedupe_buffer_size=FIVE * 100
     ),
     "create_topic": lambda store: store.create_topic("new", FIVE, retention_ms=FIVE, segment_bytes=np.int32(1000)),
     "add_partitions": lambda store: store.add_partitions("t", FIVE),
@@ -112,3 +113,11 @@ def test_no_bool_is_an_integer(store: pylog.Store) -> None:
 def test_a_topic_has_as_many_partitions_as_ids(store: pylog.Store) -> None:
     topic = store.topic("t")
     assert (topic.partition_count, topic.partition_ids) == (2, (0, 1))
+
+
+@pytest.mark.parametrize(
+    "kind", [pylog.Store, pylog.Consumer, pylog.Producer, pylog.Group, pylog.OffsetStore], ids=lambda kind: kind.__name__
+)
+def test_a_call_of_a_class_that_has_a_factory_names_the_factory(kind: type) -> None:
+    with pytest.raises(TypeError, match=r"use (pylog\.open|Store\.\w+)$"):
+        kind("/data")

@@ -14,6 +14,7 @@ import pytest
 
 import pylog
 from pylog.fs import OsFileSystem
+from pylog.store import manager_of
 from pylog.topics.catalog import CATALOG, read_catalog
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.faults.neighbours import values
@@ -415,7 +416,7 @@ def test_a_store_that_is_closed_while_a_thread_waits_to_change_topics_changes_no
         refused.set()
 
     thread = threading.Thread(target=work)
-    with store._manager._guard:
+    with manager_of(store)._guard:
         thread.start()
         time.sleep(0.1)
         store.close()

@@ -48,7 +48,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("options",),
     ("record",),
     ("awaitables", "background", "dropping"),
-    ("errors", "limits", "arguments", "config", "clock", "fs", "metrics", "text", "times", "trace"),
+    ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]
 LEAVES_FOR_LEAVES = {"errors", "limits", "arguments"}  # the only ones that other leaves may stand on

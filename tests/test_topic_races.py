@@ -22,7 +22,7 @@ from pylog.directory.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, pars
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import mark_deleted
 from pylog.record.types import TopicPartition
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from pylog.topics import changes
 from pylog.topics.catalog import CATALOG, CatalogTopic, read_catalog, write_topic
 from support.faults.neighbours import values
@@ -50,8 +50,8 @@ def deletions(path: Path) -> list[str]:
 
 def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Does something once, when a store is about to take the lock: to decide something, if nothing is to be done before."""
-    store._manager._root.leave_clean_state()
-    locks = store._manager._locks
+    manager_of(store).root.leave_clean_state()
+    locks = manager_of(store).locks
     assert locks is not None
     lock, done = locks.root, []
 
@@ -70,7 +70,7 @@ def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, ac
 def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Has a thread decide to delete "t" through a store, and stand still, until this ends, before its directories are renamed."""
     decided, go_on = threading.Event(), threading.Event()
-    rename = one._manager._root.changes._rename
+    rename = manager_of(one).root.changes._rename
 
     def late(*which: str) -> None:
         decided.set()
@@ -81,7 +81,7 @@ def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         thread.start()
         assert decided.wait(PATIENCE)
 
-    monkeypatch.setattr(one._manager._root.changes, "_rename", late)
+    monkeypatch.setattr(manager_of(one).root.changes, "_rename", late)
     thread = threading.Thread(target=one.delete_topic, args=("t",))
     yield delete
     go_on.set()
@@ -189,8 +189,8 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
         before.create_topic("t")
     store = pylog.open(tmp_path)
     appending, is_ending = threading.Event(), threading.Event()
-    manager = store._manager
-    root = manager._root
+    manager = manager_of(store)
+    root = manager.root
     leave, steps = root.leave_clean_state, getattr(manager, step)
 
     def leave_late() -> None:
@@ -226,7 +226,7 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
 def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = pylog.open(tmp_path)
     store.create_topic("t")
-    check = store._manager._partition
+    check = manager_of(store)._partition
 
     def closed_meanwhile(*which: Any) -> Any:
         monkeypatch.undo()
@@ -234,7 +234,7 @@ def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, mo
         store.close()
         return key
 
-    monkeypatch.setattr(store._manager, "_partition", closed_meanwhile)
+    monkeypatch.setattr(manager_of(store), "_partition", closed_meanwhile)
     with pytest.raises(pylog.ClosedError):
         store.log("t")
 
@@ -307,13 +307,13 @@ def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outl
     assert lines(tmp_path, LOG_START) == {}
     log.delete_records(5)  # it has not met the flag yet
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
-    two._manager._root.changes._free_names("t")
+    manager_of(two).root.changes._free_names("t")
     assert lines(tmp_path, LOG_START) == {}
 
 
 def test_a_partition_that_is_added_starts_without_the_checkpoints_of_an_older_one(one: Store, tmp_path: Path) -> None:
     """A process that died in a deletion may have left them."""
-    for checkpoint in one._manager._root._checkpoints:
+    for checkpoint in manager_of(one).root._checkpoints:
         checkpoint.update({TopicPartition("t", 1): 7})
     one.create_topic("t")
     one.add_partitions("t", 2)
@@ -365,7 +365,7 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     kept = [weakref.ref(one.log(name)) for name in ("ours", "theirs", "theirs-again")]
     for log in kept:
         log().append(b"x", durability=Durability.INTERVAL(60_000))  # type: ignore[misc]
-    assert len(one._manager._background._tasks) == 3
+    assert len(manager_of(one).background._tasks) == 3
     one.delete_topic("ours")
     for name in ("theirs", "theirs-again"):
         two.delete_topic(name)
@@ -374,7 +374,7 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
         one.log("theirs-again").append(b"x")
     one.log("theirs-again")
-    assert one._manager._background._tasks == {}
+    assert manager_of(one).background._tasks == {}
     gc.collect()
     assert [log() for log in kept] == [None] * 3
 

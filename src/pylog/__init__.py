@@ -66,14 +66,12 @@ if TYPE_CHECKING:
     from pylog.producer.config import ProducerConfig
     from pylog.producer.future import FutureRecordMetadata, RecordMetadata
     from pylog.producer.producer import Producer
-    from pylog.producer.sender import BatchMetadata
     from pylog.reading import read_batches, read_table
-    from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
+    from pylog.record.types import BatchMetadata, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.topics.topic import Topic
 
 __all__ = [
-    "Acknowledgement",
     "BatchMetadata",
     "ClosedError",
     "Consumer",
@@ -157,8 +155,7 @@ _HOMES = {
     "RecordMetadata": "pylog.producer.future",
     "Producer": "pylog.producer.producer",
     "ProducerConfig": "pylog.producer.config",
-    "BatchMetadata": "pylog.producer.sender",
-    "Acknowledgement": "pylog.record.types",
+    "BatchMetadata": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",
     "OffsetStore": "pylog.offsets.store",

@@ -25,14 +25,13 @@ import pyarrow as pa
 
 from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
 from pylog.consumer.commits import Offsets
-from pylog.consumer.consumer import Consumer
+from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import checked_timeout
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, WakeupError
 from pylog.fs import on_fork
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
-from pylog.producer.producer import Producer
-from pylog.producer.sender import BatchMetadata
-from pylog.record.types import Record, TopicPartition
+from pylog.producer.producer import Producer, takes_at_once
+from pylog.record.types import BatchMetadata, Record, TopicPartition
 
 LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
@@ -191,7 +190,7 @@ class AsyncProducer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note = partial(self._note, loop, answer)
-        if not self._line and self._producer.has_room() and self._producer.has_seen(topic, more.get("partition")):
+        if not self._line and takes_at_once(self._producer, topic, more.get("partition")):
             self._producer.send(topic, value, **more).when_done(note)
         else:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
@@ -257,12 +256,12 @@ class AsyncProducer:
                 answer.set_result(result)
 
     async def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
-        """`Producer.send_arrow`, in another thread."""
+        """Appends the rows of a table, in another thread: see `Producer.send_arrow`."""
         await self._worked_off()
         return await asyncio.to_thread(self._producer.send_arrow, topic, table)
 
     async def flush(self) -> None:
-        """`Producer.flush`, in another thread."""
+        """Waits in another thread until all records are in the log or refused: see `Producer.flush`."""
         await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
         await self._told()
@@ -393,10 +392,11 @@ class AsyncConsumer:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
+        self._polling = polling_of(consumer)
         self._turn: asyncio.Lock | None = None  # exists only while coroutines use it, because it refers to their event loop
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
-        consumer.await_with(partial(_awaited, ref(self)))
+        self._polling.await_with(partial(_awaited, ref(self)))
         self._thread = _Thread("consumer", partial(_wake_again, consumer))
 
     async def __aenter__(self) -> Self:
@@ -440,29 +440,29 @@ class AsyncConsumer:
         return await self._thread.call(call)
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """`Consumer.poll`."""
+        """Returns records by partition: see `Consumer.poll`."""
         return await self._poll(timeout_ms, max_records, arrow=False)
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
-        """`Consumer.poll_arrow`."""
+        """Returns Arrow batches by partition: see `Consumer.poll_arrow`."""
         return await self._poll(timeout_ms, max_records, arrow=True)
 
     async def _poll(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
         timeout = checked_timeout("timeout_ms", timeout_ms)
         async with self._its_turn():
-            found = await self._waited(timeout, Consumer.collect, max_records=max_records, arrow=arrow)
-            return self._consumer.handed_out(found) if found else {}  # with no `await` in between, which could be cancelled
+            found = await self._waited(timeout, partial(self._polling.collect, max_records=max_records, arrow=arrow))
+            return self._polling.hand_out(found) if found else {}  # with no `await` in between, which could be cancelled
 
-    async def _waited(self, timeout_ms: float, method: Callable[..., T], **options: Any) -> T:
-        """Returns the result of a waiting method, which is called in slices."""
+    async def _waited(self, timeout_ms: float, find: Callable[[float], T]) -> T:
+        """Calls `find`, which waits for some milliseconds at most, until it returns something or the time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while True:
             left_ms = 1000 * (deadline - loop.time())
             slice_ms = min(_SLICE_MS, max(0.0, left_ms))
-            found = await self._in_thread(partial(method, self._consumer, timeout_ms=slice_ms, **options))
+            found = await self._in_thread(partial(find, slice_ms))
             self._thread.check_open()  # raises if another coroutine closes the consumer
-            if found or left_ms <= _SLICE_MS or not self._consumer.reads:  # a listener or a callback has ended it
+            if found or left_ms <= _SLICE_MS or not self._polling.reads:  # a listener or a callback has ended it
                 return found
 
     def __aiter__(self) -> Self:
@@ -473,31 +473,26 @@ class AsyncConsumer:
         async with self._its_turn():
             if _inside() is None and not self._thread.is_idle:
                 await self._thread.quiet()
-            if self._consumer.is_look_due:
-                await self._in_thread(self._consumer.look_after)
-            record = self._consumer.next_in_hand()
+            if self._polling.is_check_due:
+                await self._in_thread(self._polling.check)
+            record = self._polling.next_in_hand()
             while record is None:
-                timeout = self._consumer.timeout_ms
-                if not await self._waited(math.inf if timeout is None else timeout, Consumer.take_in_hand):
+                timeout = self._polling.timeout_ms
+                if not await self._waited(math.inf if timeout is None else timeout, self._polling.take_in_hand):
                     raise StopAsyncIteration
-                record = self._consumer.next_in_hand()
+                record = self._polling.next_in_hand()
             return record
-
-    @property
-    def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the last call, if it still exists."""
-        return self._loop()
 
     def wakeup(self) -> None:
         """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. Not a coroutine; any thread may call it."""
         self._consumer.wakeup()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """`Consumer.commit`."""
+        """Commits offsets for the group: see `Consumer.commit`."""
         await self.run(Consumer.commit, offsets)
 
     async def close(self, *, autocommit: bool = True) -> None:
-        """`Consumer.close`, after the current call in the consumer's thread. A call that waits for records ends early.
+        """Closes the consumer after the call that is running in its thread: see `Consumer.close`.
 
         If it is cancelled it continues; a second call waits for it.
         """
@@ -516,7 +511,7 @@ def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None
         return
     assert isinstance(made, Awaitable)
     found = consumer()
-    loop = None if found is None else found.event_loop
+    loop = None if found is None else found._loop()
     if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():
         refuse_awaitable(made)  # while the store closes the consumer, for example: nothing can await it
         return

@@ -58,7 +58,11 @@ class Durability:
 
     @classmethod
     def INTERVAL(cls, ms: int) -> Durability:  # noqa: N802 - a level like SYNC and OS, so in the same case
-        """Returns the level that syncs at most `ms` milliseconds after an append."""
+        """Returns the level that syncs a bounded time after an append.
+
+        Args:
+            ms: the longest time between an append and its sync, in milliseconds.
+        """
         return cls("INTERVAL", ms)
 
     @classmethod
@@ -165,31 +169,9 @@ class TopicConfig:
         if self.retention_group is not None and not _is_text(self.retention_group):
             raise InvalidArgumentError(f"retention_group={self.retention_group!r} is not the name of a consumer group")
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> TopicConfig:
-        """Returns a configuration with the given options.
-
-        Raises:
-            InvalidArgumentError: an option does not exist; the message lists the options that exist.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        hints = {name: f"use {RENAMED[name]}" for name in ("partitions", "num_partitions")}  # arguments of `create_topic`
-        check_option_names("topic", options, known, hints)
-        return cls(**options)
-
     def changed(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults; these are stored on disk."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name)) != field.default}
-
-    @property
-    def codec(self) -> str:
-        """The codec of appends that name none."""
-        return "none" if self.compression_type in ("producer", "uncompressed") else self.compression_type
-
-    def level(self, codec: str) -> int | None:
-        """Returns the compression level for a codec; None means the codec's default."""
-        level = getattr(self, f"compression_{codec}_level", None)
-        return None if level == -1 else level
 
     @property
     def is_compacted(self) -> bool:
@@ -204,7 +186,34 @@ class TopicConfig:
 
     @property
     def log_append_time(self) -> bool:
+        """Whether a record's timestamp is the time of its append, instead of the one that it was given."""
         return self.message_timestamp_type == "LogAppendTime"
+
+
+def topic_config(options: Mapping[str, Any]) -> TopicConfig:
+    """Returns the configuration with the given options of a topic.
+
+    Args:
+        options: values by name, such as `retention_ms`.
+
+    Raises:
+        InvalidArgumentError: an option does not exist; the message lists the options that exist.
+    """
+    known = [field.name for field in dataclasses.fields(TopicConfig)]
+    hints = {name: f"use {RENAMED[name]}" for name in ("partitions", "num_partitions")}  # arguments of `create_topic`
+    check_option_names("topic", options, known, hints)
+    return TopicConfig(**options)
+
+
+def codec_of(config: TopicConfig) -> str:
+    """Returns the codec of appends that name none."""
+    return "none" if config.compression_type in ("producer", "uncompressed") else config.compression_type
+
+
+def compression_level(config: TopicConfig, codec: str) -> int | None:
+    """Returns the compression level for a codec; None means the codec's default."""
+    level = getattr(config, f"compression_{codec}_level", None)
+    return None if level == -1 else level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from pylog.arguments import is_int
 from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
-from pylog.config import TopicConfig
+from pylog.config import topic_config
 from pylog.directory.checkpoints import NEW_MARKER, check_topic_name, is_told_of
 from pylog.errors import (
     CorruptionError,
@@ -61,6 +61,9 @@ class LogManager:
         path, mode, clock: as given.
         fs: the file system, which refuses every call once the manager is closed.
         gate: the calls that `close` waits for.
+        root: the files of the directory itself, and changes of topics.
+        locks: of this process in the directory; None for a manager that only reads.
+        background: the thread for delayed flushes.
         failures: errors of background work.
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
@@ -86,10 +89,10 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
         self._known_catalog = KnownCatalog(fs, path)
-        self._background = Background(self.failures)
+        self.background = Background(self.failures)
         with trace.TELLING, trace.holding():
-            self._root = RootDirectory(fs, path, options, clock)
-        self._locks = self._root.locks
+            self.root = RootDirectory(fs, path, options, clock)
+        self.locks = self.root.locks
 
     @property
     def writable(self) -> bool:
@@ -121,14 +124,14 @@ class LogManager:
     def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
         """Creates a topic, durably."""
         self.check_writable()
-        checked = TopicConfig.of(config)
+        checked = topic_config(config)
         check_settable(config)
         count = check_partition_count(partition_count)
         check_topic_name(name)
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()  # again: another thread may have closed the store, and another process opened it
-            self._root.leave_clean_state()
-            topic = self._root.changes.create(name, count, checked)
+            self.root.leave_clean_state()
+            topic = self.root.changes.create(name, count, checked)
             self.topic_changes += 1
             for log in self._let_go(name):  # of a topic that another store deleted
                 with suppress(PylogError):  # its files are deleted: only their descriptors are left
@@ -141,8 +144,8 @@ class LogManager:
         count = check_partition_count(partition_count)
         with trace.TELLING, trace.holding(), self._guard:
             check_more(self.fs, self.path, self.topic(name), count)
-            self._root.leave_clean_state()
-            topic = self._root.changes.add_partitions(name, count)
+            self.root.leave_clean_state()
+            topic = self.root.changes.add_partitions(name, count)
             self.topic_changes += 1
             return topic
 
@@ -153,9 +156,9 @@ class LogManager:
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self._check_names(name)
-            before, topic = self._root.changes.alter(name, config)
+            before, topic = self.root.changes.alter(name, config)
             self.topic_changes += 1
-        self._root.changes.announce(topic)
+        self.root.changes.announce(topic)
         self._warn_of_compaction(before, topic)
         return topic
 
@@ -185,12 +188,12 @@ class LogManager:
         """
         self.check_writable()
         with trace.TELLING, trace.holding(), forgetting or nullcontext(), self._guard:
-            self._root.changes.check_deletable(self.topic(name))
+            self.root.changes.check_deletable(self.topic(name))
             self._check_names(name)
-            self._root.leave_clean_state()
+            self.root.leave_clean_state()
             for log in self._let_go(name):
                 log.close()
-            self._root.changes.delete(name)
+            self.root.changes.delete(name)
             self.topic_changes += 1
 
     def _check_names(self, topic: str) -> None:
@@ -204,7 +207,7 @@ class LogManager:
         self.uncleanable.difference_update([key for key in self.uncleanable if key.topic == topic])
         for key in [key for key in self._logs if key.topic == topic]:
             log = self._logs.pop(key)
-            self._background.drop(log.flush_in_background)
+            self.background.drop(log.flush_in_background)
             yield log
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
@@ -225,7 +228,7 @@ class LogManager:
             known = self._logs.get(key)
             if known is None or known.must_reopen:
                 if known is not None:
-                    self._background.drop(known.flush_in_background)
+                    self.background.drop(known.flush_in_background)
                     self.uncleanable.discard(key)
                     with suppress(PylogError):
                         known.close()
@@ -264,17 +267,17 @@ class LogManager:
         if not self.writable or is_kraft_brokers(self.fs, self.path):
             told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
-        self._root.leave_clean_state()
+        self.root.leave_clean_state()
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
-            self._root.changes.complete(key)
+            self.root.changes.complete(key)
 
     def _complete(self, key: TopicPartition) -> None:
         """Writes a missing `partition.metadata`, if the directory's creator was not a broker and died before it wrote it."""
-        if self._root.changes.is_half_made(key):
+        if self.root.changes.is_half_made(key):
             with suppress(PylogError):  # optional: the next attempt may succeed
-                self._root.leave_clean_state()
-                self._root.changes.complete(key)
+                self.root.leave_clean_state()
+                self.root.changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing."""
@@ -284,7 +287,7 @@ class LogManager:
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
         self.gate.check()
-        told = self._root.log_starts.offsets()
+        told = self.root.log_starts.offsets()
         return {partition: self._ends(partition, told.get(partition)) for partition in partitions}
 
     def _ends(self, partition: TopicPartition, told: int | None) -> tuple[int, int] | None:
@@ -292,7 +295,7 @@ class LogManager:
             key = self._partition(*partition)
             seen = None
             if key not in self._logs:
-                seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self._root.marker == NEW_MARKER)
+                seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self.root.marker == NEW_MARKER)
             if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first records may be in remote storage
                 state = self.log(*key).snapshot()
                 return state.start_offset, state.end_offset
@@ -304,7 +307,7 @@ class LogManager:
         directory = join(self.path, directory_name(key))
         fs = HeldDirectory(self.fs, directory) if self.writable else self.fs
         check_partition_directory(self.fs, directory, write=self.writable)
-        root, locks = self._root, self._locks
+        root, locks = self.root, self.locks
         topic_id = id_in_brokers_directory(self.fs, self.path, key)
         config = partial(self._known_catalog.config_of, key.topic, topic_id)
         return Source(
@@ -327,18 +330,18 @@ class LogManager:
         )
 
     def _open_log(self, key: TopicPartition) -> PartitionLog:
-        root = self._root
+        root = self.root
         context = LogContext(self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, WRITERS)
         return PartitionLog(self._source(key), self.clock, context)
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
         self.check_writable()
-        assert self._locks is not None
-        return self._locks.query(query)
+        assert self.locks is not None
+        return self.locks.query(query)
 
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
-        self._background.every(flush, interval_ms, flush)
+        self.background.every(flush, interval_ms, flush)
 
     def flush(self) -> None:
         """Makes every record appended so far durable."""
@@ -350,14 +353,14 @@ class LogManager:
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
         """The findings from opening the directory and its logs so far."""
-        return tuple(self._root.findings)
+        return tuple(self.root.findings)
 
     def check(self) -> Report:
         """Checks all structural invariants."""
-        alone = nullcontext(False) if self._locks is None else self._locks.alone_meanwhile()
+        alone = nullcontext(False) if self.locks is None else self.locks.alone_meanwhile()
         with self.gate.throughout(), alone as quiet:
             report = check_store(self.fs, self.path, self._views(quiet=quiet))
-            with self._root.lock() if quiet else nullcontext():
+            with self.root.lock() if quiet else nullcontext():
                 return report.with_findings(check_catalog(self.fs, self.path, self._known_catalog.read(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
@@ -374,7 +377,7 @@ class LogManager:
             partition = log.for_checks(quiet=quiet)
             return partition._replace(still=log.at_rest) if quiet else partition
 
-        return [partial(opened_view, key) for key in self._root.partitions()]
+        return [partial(opened_view, key) for key in self.root.partitions()]
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -386,7 +389,7 @@ class LogManager:
         if process_id() != self.process:
             return
         try:
-            self._background.end()  # before the guard is taken, which a background task may be waiting for
+            self.background.end()  # before the guard is taken, which a background task may be waiting for
         finally:
             self._close()
 
@@ -406,7 +409,7 @@ class LogManager:
     def _close_logs(self) -> None:
         if self.writable:
             clean = all(for_each_partition(log.close for log in self._logs.values()))
-            self._root.note_shutdown(self._logs, clean=clean)
+            self.root.note_shutdown(self._logs, clean=clean)
             if self._options.tick_interval_ms is not None and self.failures.count == 0:
                 with suppress(PylogError):  # only a hint becomes stale
                     remove_background_errors(self.fs, self.path)
@@ -415,5 +418,5 @@ class LogManager:
 
     def release(self) -> None:
         """Releases only the locks, after a failed open."""
-        if self._locks is not None:
-            self._locks.close()
+        if self.locks is not None:
+            self.locks.close()

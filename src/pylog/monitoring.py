@@ -9,12 +9,12 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.schema import OFFSETS_TOPIC
-from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
 
 
-def samples_of(manager: LogManager, offsets: OffsetStore) -> Iterator[Sample]:
+def samples_of(manager: LogManager, offsets: OffsetManager) -> Iterator[Sample]:
     """All samples of a store. A partition that is deleted meanwhile, or whose directory is not there, has none.
 
     A partition or a group that cannot be read has a sample that says so, and hides nothing of the others.
@@ -29,7 +29,7 @@ def samples_of(manager: LogManager, offsets: OffsetStore) -> Iterator[Sample]:
     yield Sample("background_failures", {}, manager.failures.count)
 
 
-def _faults_of_offsets(offsets: OffsetStore) -> dict[TopicPartition, tuple[int, int]]:
+def _faults_of_offsets(offsets: OffsetManager) -> dict[TopicPartition, tuple[int, int]]:
     """Of partitions of `__consumer_offsets`: whether they cannot be read, and how many records are skipped there."""
     skipped = offsets.skipped_records()
     found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
@@ -63,7 +63,7 @@ def _is_damaged(log: PartitionLog) -> bool:
     return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
 
-def _group_samples(offsets: OffsetStore, ends: dict[TopicPartition, int]) -> Iterator[Sample]:
+def _group_samples(offsets: OffsetManager, ends: dict[TopicPartition, int]) -> Iterator[Sample]:
     """How far groups are behind. A group whose own records cannot be read has no sample, and hides no other group."""
     for group in offsets.known_groups()[0]:
         try:

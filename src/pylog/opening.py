@@ -10,7 +10,7 @@ from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions
-from pylog.store import Store
+from pylog.store import Store, open_directory
 
 
 def open_store(
@@ -71,4 +71,4 @@ def open_store(
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(given, str) or not is_path(given):
         raise InvalidArgumentError(f"path={path!r} is not a path")
-    return Store(given if fs is not None else rooted(given), options, fs or OsFileSystem(), clock or SystemClock())
+    return open_directory(given if fs is not None else rooted(given), options, fs or OsFileSystem(), clock or SystemClock())

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from pylog import trace
 from pylog.clock import Clock
 from pylog.errors import IllegalStateError
+from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
-from pylog.log.log import Log
+from pylog.log.log import Log, log_over
 from pylog.log.maintenance.cleaner import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.outline import PartitionExtent
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
-from pylog.offsets.store import OffsetStore
+from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.store import OffsetStore, offset_store
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.producer.producer import Producer
 
 
-class Store:
+class Store(FactoryMade, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
@@ -46,25 +47,29 @@ class Store:
 
     Attributes:
         path, mode, durability: as given to `pylog.open`.
-        failures: errors of background work.
-        departing: cores of consumers that were dropped without `close` and have not yet left their groups.
+
+    >>> import pylog, tempfile
+    >>> with pylog.open(tempfile.mkdtemp()) as store:
+    ...     _ = store.create_topic("orders", partition_count=2)
+    ...     store.log("orders", 1).append(b"paid")
+    0
     """
 
-    def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
+    def _begin(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
         self.path = path
         self.mode = options.mode
         self.durability = options.durability
-        self.departing: list[ConsumerCore] = []
+        self._departing: list[ConsumerCore] = []
         self._clock = clock
         self._logs: dict[TopicPartition, tuple[PartitionLog, Log]] = {}
         self._producers: list[Core] = []
         self._guard = threading.Lock()
         self._consumers: WeakSet[Consumer] = WeakSet()
         self._manager = manager = LogManager(path, options, fs, clock)
-        self.failures = manager.failures
         members = LivingMembers(manager.fs, writable=manager.writable)
-        self._offsets = OffsetStore(manager, options.offsets, manager.fs, clock, members)
+        self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
         committed = options.committed or self._offsets.position
+        self._offset_store = offset_store(self._offsets)
         self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due)
         if manager.writable and options.tick_interval_ms is not None:
             self._begin_ticking(options.tick_interval_ms)
@@ -89,7 +94,7 @@ class Store:
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, Topic]:
-        """The store's topics, by name. Cost: one listing of the directory.
+        """Returns the store's topics by name. Cost: one listing of the directory.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -100,7 +105,10 @@ class Store:
         return self._manager.topics()
 
     def topic(self, name: str) -> Topic:
-        """Returns a topic.
+        """Returns one topic.
+
+        Args:
+            name: the topic's name.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist; the message names some that do.
@@ -108,7 +116,7 @@ class Store:
         return self._manager.topic(name)
 
     def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
-        """Creates a topic, durably.
+        """Creates a topic, and returns it. Durable when it returns.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
@@ -120,10 +128,12 @@ class Store:
             IllegalStateError: the same; a Kafka broker owns the directory, and would set aside topics that it did not create.
             StorageFailedError: the topic may exist or not.
         """
-        return self._manager.create_topic(name, partition_count, **config)
+        topic = self._manager.create_topic(name, partition_count, **config)
+        self._forget_logs(name)  # of a topic that another store deleted
+        return topic
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
-        """Adds partitions to a topic.
+        """Raises a topic's number of partitions, and returns the topic.
 
         Args:
             name: the topic.
@@ -155,15 +165,21 @@ class Store:
         return self._manager.alter_topic(name, **config)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records, durably, and then the offsets that groups have committed for it.
+        """Deletes a topic, its records, and the offsets that groups have committed for it. Durable when it returns.
+
+        Args:
+            name: the topic.
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
         """
         self._manager.delete_topic(name, self._offsets.forgetting(name))
+        self._forget_logs(name)
+
+    def _forget_logs(self, topic: str) -> None:
         with self._guard:
-            self._logs = {partition: known for partition, known in self._logs.items() if partition.topic != name}
+            self._logs = {partition: known for partition, known in self._logs.items() if partition.topic != topic}
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -186,22 +202,15 @@ class Store:
         """
         opened = self._manager.log(topic, partition)
         if self.mode == "r":
-            return Log(opened)
+            return log_over(opened)
         known = self._logs.get(opened.partition)
         if known is not None and known[0] is opened:
             return known[1]
         with self._guard:
             known = self._logs.get(opened.partition)
             if known is None or known[0] is not opened:  # or its topic was deleted and created again
-                known = self._logs[opened.partition] = opened, Log(opened)
+                known = self._logs[opened.partition] = opened, log_over(opened)
             return known[1]
-
-    def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
-        """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing. Raises as `log`.
-
-        Cost: one directory listing and the headers at the log's end, half the cost of `log`.
-        """
-        return self._manager.outline(topic, partition)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the current log start and log end offsets of several partitions.
@@ -228,10 +237,6 @@ class Store:
         """
         return self._manager.start_and_end_offsets(partitions)
 
-    def appending_for(self, query: str) -> AbstractContextManager[object]:
-        """Prevents other threads and processes from appending for the same streaming query."""
-        return self._manager.query_lock(query)
-
     def flush(self) -> None:
         """Makes every record appended so far durable.
 
@@ -257,7 +262,8 @@ class Store:
 
         Cost: one check of each segment's age. `tick_interval_ms` of `pylog.open` calls it in the background.
         """
-        return self._upkeep.tick(now_ms)
+        with self._manager.gate.explaining():
+            return self._upkeep.tick(now_ms)
 
     def retain(
         self, topic: str | None = None, partition: int | None = None, *, now_ms: int | None = None, dry_run: bool = False
@@ -292,7 +298,8 @@ class Store:
         ...     [(each.segments, each.new_start_offset) for each in store.retain("orders", dry_run=True)]
         [(1, 1)]
         """
-        return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
+        with self._manager.gate.explaining():
+            return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> list[Compaction]:
         """Compacts a topic now, whatever its dirty ratio: only the last record of each key stays (storage-format 7).
@@ -323,7 +330,8 @@ class Store:
         ...     [record.value for record in store.log("prices").records()]
         [b'2', b'3']
         """
-        return self._upkeep.compact(topic, partition)
+        with self._manager.gate.explaining():
+            return self._upkeep.compact(topic, partition)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------
 
@@ -386,14 +394,14 @@ class Store:
         ...         producer.send("orders", "paid").result().offset
         0
         """
-        from pylog.producer.config import ProducerConfig
+        from pylog.producer.config import producer_config
         from pylog.producer.core import Core
-        from pylog.producer.producer import Producer
+        from pylog.producer.producer import new_producer
 
         self._manager.check_writable()
-        checked = ProducerConfig.of(config)
+        checked = producer_config(config)
         core = Core(self._manager, self._clock, checked, self._forget)
-        producer = Producer(self._manager, self._clock, checked, core)
+        producer = new_producer(self._manager, self._clock, checked, core)
         core.begin()  # from here on, an interrupt that drops the producer ends the thread
         with self._guard:
             self._producers.append(core)
@@ -428,12 +436,12 @@ class Store:
         {}
         >>> store.close()
         """
-        from pylog.consumer.consumer import Consumer
+        from pylog.consumer.consumer import new_consumer
         from pylog.consumer.options import ConsumerOptions
 
         self._manager.gate.check()
         checked = ConsumerOptions.of(options)
-        consumer = Consumer(self._manager, self._offsets, topics, checked, self._clock, self.departing)
+        consumer = new_consumer(self._manager, self._offsets, topics, checked, self._clock, self._departing)
         self._consumers.add(consumer)
         return consumer
 
@@ -442,21 +450,24 @@ class Store:
     @property
     def offsets(self) -> OffsetStore:
         """The committed offsets of consumer groups. Cost: none before their first use."""
-        return self._offsets
+        return self._offset_store
 
     def groups(self) -> list[str]:
-        """Returns the sorted names of the consumer groups, including those of brokers. As `OffsetStore.groups`."""
+        """Returns the sorted names of the consumer groups, including those of brokers. Raises as `OffsetStore.groups`."""
         return self._offsets.groups()
 
     def group(self, group_id: str) -> Group:
-        """Returns a consumer group, to describe, reset or delete it. The group need not exist.
+        """Returns one consumer group, to describe, reset or delete it.
+
+        Args:
+            group_id: the group's name. The group need not exist.
 
         Raises:
             InvalidArgumentError: the group id is invalid.
         """
-        from pylog.groups.admin import Group
+        from pylog.groups.admin import new_group
 
-        return Group(group_id, self._manager, self._offsets, self._clock)
+        return new_group(group_id, self._manager, self._offsets, self._clock)
 
     # ---- metrics -------------------------------------------------------------------------------------------------------------
 
@@ -506,7 +517,7 @@ class Store:
         with ExitStack() as last:
             for consumer in list(self._consumers):
                 last.callback(_close_unless_busy, consumer)
-            for core in list(self.departing):
+            for core in list(self._departing):
                 last.callback(core.abandon)
             for producer in list(self._producers):  # first, so that acknowledged records are in the logs
                 last.callback(producer.close)
@@ -519,9 +530,21 @@ class Store:
             self._manager.close()
 
 
+def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> Store:
+    """Opens a directory, for `pylog.open`."""
+    made = Store.__new__(Store)
+    made._begin(path, options, fs, clock)
+    return made
+
+
 def manager_of(store: Store) -> LogManager:
     """The log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
     return store._manager
+
+
+def departing_of(store: Store) -> list[ConsumerCore]:
+    """The cores of consumers that were dropped without `close`, and have not left their groups yet."""
+    return store._departing
 
 
 def _close_unless_busy(consumer: Consumer) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pylog.testing import CallSite, Moment
+from pylog.testing import Moment
+from pylog.testing.recording import CallSite
 from support.campaign import explorer as exploring
 from support.campaign.checker import SoundLogs
 from support.campaign.explorer import Explorer, Opened, Violation, recorded, recovered, replay, run

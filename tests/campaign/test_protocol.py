@@ -9,8 +9,7 @@ import random
 import pytest
 
 from pylog.log.durable_point import DurablePoint, parse_slot
-from pylog.testing import Operation
-from pylog.testing.memory import WRITE
+from pylog.testing.memory import WRITE, Operation
 from support.campaign.ledger import Ledger, ViolationError
 from support.campaign.lossy import LossyFileSystem, View, pieces, torn_once
 from support.campaign.protocol import (

@@ -17,6 +17,7 @@ import pylog
 from pylog import Consumer, Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
+from pylog.offsets.store import offset_manager_of
 from pylog.testing import MemoryFileSystem
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -168,7 +169,7 @@ def test_a_topic_that_is_deleted_takes_no_progress_in_others_with_it(store: pylo
 def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(
     store: pylog.Store, group: str | None, by: str
 ) -> None:
-    files = store.offsets.fs
+    files = offset_manager_of(store.offsets).fs
     with (
         pylog.open(store.path, fs=files) as another,
         store.consumer("t", group_id=group, auto_offset_reset="earliest") as consumer,
@@ -288,14 +289,14 @@ def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_g
     store: pylog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    commit = store.offsets.commit
+    commit = offset_manager_of(store.offsets).commit
 
     def slow(*given: Any) -> None:
         begun.set()
         go_on.wait(60)
         commit(*given)
 
-    monkeypatch.setattr(store.offsets, "commit", slow)
+    monkeypatch.setattr(offset_manager_of(store.offsets), "commit", slow)
     told: list[tuple[int, BaseException | None]] = []
     consumer = assigned(store, enable_auto_commit=False)
 
@@ -399,7 +400,7 @@ def test_an_automatic_commit_that_fails_is_logged_and_tried_again(
         consumer.poll(max_records=100)
         clock.advance(1_000)
         with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-            patched.setattr(store.offsets, "commit", failing)
+            patched.setattr(offset_manager_of(store.offsets), "commit", failing)
             assert consumer.poll() == {}
         assert "no room" in caplog.text
         assert committed(store) == {}

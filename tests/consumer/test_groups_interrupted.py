@@ -13,6 +13,7 @@ import pytest
 import pylog
 from pylog import Consumer, ConsumerRebalanceListener, TopicPartition
 from pylog.clock import ManualClock
+from support.engines import assignment_of
 from support.groups import consumers
 from support.groups.consumers import PLACES, Told, committed, member, owned, taken
 
@@ -203,7 +204,7 @@ def test_commits_in_the_background_that_wait_together_are_one_append_and_the_new
         consumer.poll()
         log = store.log("__consumer_offsets", 0)
         before = log.end_offset
-        with consumer._assignment._turn:  # one is under way, so that the others wait together
+        with assignment_of(consumer)._turn:  # one is under way, so that the others wait together
             calls = [
                 consumer.commit_async({place: number % 10}, lambda *given: told.append(given))
                 for number in range(500)

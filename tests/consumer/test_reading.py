@@ -17,6 +17,7 @@ from pylog.clock import ManualClock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.testing import MemoryFileSystem
+from support.engines import assignment_of
 
 NOW = 1_700_000_000_000
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -383,7 +384,7 @@ def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(st
         consumer.assign([T0])
         consumer.seek(T0, 0)
         seen = values(consumer.poll(max_records=100))[0]
-        assert consumer._assignment.places[T0].buffer.reader.offset < 5_000  # the rest is still to be read
+        assert assignment_of(consumer).places[T0].buffer.reader.offset < 5_000  # the rest is still to be read
         store.log("t", 0).append(b"6000")
         store.log("t", 0).truncate(6_000)
         append(store, 0, range(7_000, 7_010))
@@ -486,7 +487,7 @@ def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_ther
         while found := consumer.poll(max_records=500):
             served += found
             consumer._fetcher._settle()
-            held = [place.buffer for place in consumer._assignment.places.values() if place.buffer is not None]
+            held = [place.buffer for place in assignment_of(consumer).places.values() if place.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
         largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS, max_rows=1_000))
         assert 0 < max(sizes) < 100_000 + 2 * largest < 8 * largest

@@ -28,6 +28,7 @@ from pylog.offsets.schema import (
     offset_key,
     partition_of_group,
 )
+from pylog.offsets.store import offset_manager_of
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.golden import data as golden_data
@@ -94,7 +95,7 @@ def test_a_group_is_described_with_its_offsets_and_how_far_it_lies_behind(store:
 @pytest.fixture
 def halted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever deletes a topic dies before its offsets go."""
-    monkeypatch.setattr(store.offsets, "_forget_topic", lambda *_: None)
+    monkeypatch.setattr(offset_manager_of(store.offsets), "_forget_topic", lambda *_: None)
 
 
 @pytest.mark.usefixtures("halted")

@@ -12,6 +12,7 @@ from pylog.clock import ManualClock
 from pylog.groups.member import PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.offsets.store import offset_manager_of
 from pylog.store import Store
 from support.groups import joining
 from support.groups.joining import HEARTBEAT_MS, PROBE_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
@@ -267,7 +268,7 @@ def test_partitions_and_topics_that_come_are_shared_out_within_a_heartbeat(
 ) -> None:
     one, two = joining("t", "later"), joining("t", "later")
     settled(one, two)
-    with pylog.open(store.path, fs=store.offsets.fs) as other:
+    with pylog.open(store.path, fs=offset_manager_of(store.offsets).fs) as other:
         other.add_partitions("t", 6)
         other.create_topic("later", partition_count=2)
     assert settled(one, two) == []

@@ -18,6 +18,7 @@ from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.log.maintenance import trimmer
 from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.offsets.store import offset_manager_of
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.engines import writer_of
@@ -159,7 +160,9 @@ def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_
 def test_a_record_of_the_group_that_cannot_be_read_keeps_nobody_from_joining(store: Store, joining: Joining) -> None:
     store.offsets.commit("g", {T0: 3})
     for key, value in ((b"\0\3\0\1g", b"\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0nonsense"), (b"\0\10\0\1g\0\1m", b"")):
-        store.offsets.with_partition("g", lambda there, key=key, value=value: there.append([(key, value)], 0, None))
+        offset_manager_of(store.offsets).with_partition(
+            "g", lambda there, key=key, value=value: there.append([(key, value)], 0, None)
+        )
     event = joining().poll()
     assert isinstance(event, PartitionsAssigned)
     assert event.partitions[T0] is not None
@@ -298,7 +301,8 @@ def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Pat
 def test_the_state_is_read_from_the_start_again_when_the_log_was_cut(store: Store, clock: ManualClock, joining: Joining) -> None:
     one = joining()
     settled(one)
-    log = store.log(OFFSETS_TOPIC, store.offsets.with_partition("g", lambda there: int(there.directory.rpartition("-")[2])))
+    number = offset_manager_of(store.offsets).with_partition("g", lambda there: int(there.directory.rpartition("-")[2]))
+    log = store.log(OFFSETS_TOPIC, number)
     end = log.end_offset
     two = joining()
     settled(one, two)

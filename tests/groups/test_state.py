@@ -24,6 +24,7 @@ from pylog.offsets.membership import (
     parse_member,
 )
 from pylog.offsets.schema import GROUP, ClassicMember, GroupMetadata, group_key
+from pylog.offsets.store import offset_manager_of
 from pylog.store import Store
 from support.golden import data as golden_data
 from support.reference.offsets import reference_group
@@ -33,7 +34,7 @@ AVAILABLE: Topics = {"t": TopicInfo(b"t" * 16, (0, 1, 2)), "u": TopicInfo(b"u" *
 
 
 def image_of(store: Store, group: str) -> GroupImage:
-    return store.offsets.with_partition(group, lambda there: _group(there, group))
+    return offset_manager_of(store.offsets).with_partition(group, lambda there: _group(there, group))
 
 
 def _group(there: Any, group: str) -> GroupImage:

@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 import pylog
-from pylog.testing import Image, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import Image
 from support.reference.legacy import GZIP, Message, entry, message_set, wrapper
 from support.reference.records import Batch, Record
 

@@ -11,7 +11,8 @@ import pytest
 
 import pylog
 from pylog.record import kernels
-from pylog.testing import Image, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import Image
 from support.record import cases as record_cases
 from support.reference.records import Batch, Record, Rooms, record_bytes, varint_bytes
 

@@ -16,7 +16,7 @@ PRODUCER = 1 << 48
 VALUES = [b"%d" % number for number in range(7)]
 
 
-def sent(log: pylog.Log, sequence: int, **options: Durability) -> pylog.Acknowledgement:
+def sent(log: pylog.Log, sequence: int, **options: Durability) -> pylog.BatchMetadata:
     return log.append_batch([VALUES[sequence]], producer=ProducerBatch(PRODUCER, 0, sequence), **options)
 
 

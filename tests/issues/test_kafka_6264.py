@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pylog
-from pylog.testing import Image, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import Image
 from support.engines import segments_of
 from support.reference.records import Batch, Record
 

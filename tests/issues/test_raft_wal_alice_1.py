@@ -8,7 +8,8 @@ import pytest
 
 import pylog
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
-from pylog.testing import Image, MemoryFileSystem, Moment, RecordingFileSystem
+from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
+from pylog.testing.disk import Image
 
 PARTITION = "/data/t-0"
 

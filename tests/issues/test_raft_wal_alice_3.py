@@ -6,8 +6,9 @@ import pytest
 
 import pylog
 from pylog import Durability
-from pylog.testing import CallSite, RecordingFileSystem
+from pylog.testing import RecordingFileSystem
 from pylog.testing.memory import SYNC_DIRECTORY
+from pylog.testing.recording import CallSite
 
 LEVELS = [Durability.SYNC, Durability.OS]
 

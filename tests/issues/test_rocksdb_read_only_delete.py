@@ -6,7 +6,8 @@ import pytest
 
 import pylog
 from pylog.segment.names import INDEX, LOG, TIME_INDEX
-from pylog.testing import Image, MemoryFileSystem, RecordingFileSystem
+from pylog.testing import MemoryFileSystem, RecordingFileSystem
+from pylog.testing.disk import Image
 
 PARTITION = "/data/t-0"
 

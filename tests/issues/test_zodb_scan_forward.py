@@ -22,7 +22,8 @@ from pylog.log.recovery import findings, loader, torn_tail
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.writer import LogWriter
 from pylog.segment.segment import inode_of
-from pylog.testing import Image, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import Image
 from pylog.testing.memory import MemoryFile
 from support.reference.records import Batch, Record
 

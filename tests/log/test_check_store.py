@@ -22,6 +22,7 @@ from pylog.log.checking.report import LOOKS, Partition, Report, about, ask, of_e
 from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name
+from pylog.store import manager_of
 from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
 from pylog.topics.checking import check_catalog
 from support.engines import engine_of
@@ -97,7 +98,7 @@ def test_an_unfinished_file_in_the_root_is_a_leftover_once_nobody_is_at_work(roo
 def test_what_another_thread_is_writing_in_the_root_is_no_leftover(root: Path) -> None:
     written = root / f"{LOG_START}.tmp"
     with pylog.open(root) as store, ThreadPoolExecutor(1) as pool:
-        with store._manager._root.lock():
+        with manager_of(store).root.lock():
             written.write_bytes(b"")
             report = pool.submit(store.check)
             with pytest.raises(TimeoutError):

@@ -16,6 +16,7 @@ from pylog.fs import OsFileSystem
 from pylog.log.reading.fast_outline import Glance, glance, is_still_so
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.reading.planning import cut
+from pylog.store import manager_of
 from support.faults.sparse_log import TOPIC, make_store
 
 FS = OsFileSystem()
@@ -38,7 +39,7 @@ def seen(root: Path) -> Glance | None:
 def known(root: Path) -> PartitionExtent:
     """What opening it finds."""
     with pylog.open(root, mode="r") as store:
-        return store.outline(TOPIC)
+        return manager_of(store).outline(TOPIC)
 
 
 def numbers(outline: PartitionExtent) -> tuple[int, int, list[int], list[int]]:
@@ -51,7 +52,7 @@ def test_a_glance_at_a_closed_log_says_what_opening_finds(tmp_path: Path, rows: 
     found = seen(root)
     assert found is not None
     with pylog.open(root, mode="r") as store:
-        opened = store.outline(TOPIC)
+        opened = manager_of(store).outline(TOPIC)
         assert numbers(found.outline) == numbers(opened)
         assert len(opened.bases) > 3
         for start, end, size in [(0, 600, 3_000), (120, 599, 20_000), (77, 78, 1), (599, 600, 1), (0, 600, 1)]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from pylog import Acknowledgement, Durability, ProducerBatch
+from pylog import BatchMetadata, Durability, ProducerBatch
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.producer_state import Producer, ProducerStateManager, parse_snapshot
 from pylog.store import Store
@@ -49,9 +49,13 @@ def log(store: Store) -> pylog.Log:
 
 def send(
     log: pylog.Log, sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0, level: Durability | None = None
-) -> Acknowledgement:
+) -> BatchMetadata:
     sent = [b"%d" % (sequence + number) for number in range(count)]
     return log.append_batch(sent, producer=ProducerBatch(producer, epoch, sequence), durability=level)
+
+
+def acknowledged(offsets: range, durability: Durability, *, duplicate: bool) -> BatchMetadata:
+    return BatchMetadata("t", 0, offsets, durability, duplicate)
 
 
 def fail() -> None:
@@ -66,17 +70,17 @@ def fail_sync() -> None:
 
 
 def test_a_batch_sent_again_is_acknowledged_with_the_offsets_that_it_has(log: pylog.Log) -> None:
-    assert send(log, 0, 3) == Acknowledgement(range(3), Durability.SYNC, duplicate=False)
+    assert send(log, 0, 3) == acknowledged(range(3), Durability.SYNC, duplicate=False)
     log.append(b"between")
     for _ in range(3):
-        assert send(log, 0, 3) == Acknowledgement(range(3), Durability.SYNC, duplicate=True)
+        assert send(log, 0, 3) == acknowledged(range(3), Durability.SYNC, duplicate=True)
     assert values(log) == [b"0", b"1", b"2", b"between"]
 
 
 def test_each_of_the_last_five_batches_is_known(log: pylog.Log) -> None:
     told = [send(log, 2 * number, 2).offsets for number in range(7)]
     for number in range(2, 7):
-        assert send(log, 2 * number, 2) == Acknowledgement(told[number], Durability.SYNC, duplicate=True)
+        assert send(log, 2 * number, 2) == acknowledged(told[number], Durability.SYNC, duplicate=True)
     for number in range(2):
         with pytest.raises(pylog.OutOfOrderSequenceError):
             send(log, 2 * number, 2)
@@ -148,7 +152,7 @@ def test_a_duplicate_is_made_as_durable_as_its_sender_asks_for(log: pylog.Log) -
     assert log.durable_offset == 0
     assert send(log, 0, level=Durability.OS).duplicate
     assert log.durable_offset == 0
-    assert send(log, 0, level=Durability.SYNC) == Acknowledgement(range(1), Durability.SYNC, duplicate=True)
+    assert send(log, 0, level=Durability.SYNC) == acknowledged(range(1), Durability.SYNC, duplicate=True)
     assert log.durable_offset == 1
 
 
@@ -181,7 +185,7 @@ def test_no_records_need_no_number(log: pylog.Log) -> None:
 def test_threads_that_send_the_same_batches_write_each_once(log: pylog.Log) -> None:
     start = threading.Barrier(4)
 
-    def run(_: int) -> list[Acknowledgement]:
+    def run(_: int) -> list[BatchMetadata]:
         told = []
         for sequence in range(20):
             start.wait()
@@ -205,7 +209,7 @@ def test_a_batch_whose_write_failed_can_be_sent_again(log: pylog.Log, fs: Hooked
         fs.before("write", ".log", fail)
         with pytest.raises(StorageFailedError):
             send(log, 2, 2)
-    assert send(log, 2, 2) == Acknowledgement(range(2, 4), Durability.SYNC, duplicate=False)
+    assert send(log, 2, 2) == acknowledged(range(2, 4), Durability.SYNC, duplicate=False)
     assert send(log, 4).offsets == range(4, 5)
     assert values(log) == [b"%d" % number for number in range(5)]
 
@@ -243,7 +247,7 @@ def test_the_last_batch_is_known_after_the_store_was_closed_and_opened(path: Pat
             send(store.log("t"), sequence)
     with pylog.open(path) as store:
         log = store.log("t")
-        assert send(log, 2) == Acknowledgement(range(2, 3), Durability.SYNC, duplicate=True)
+        assert send(log, 2) == acknowledged(range(2, 3), Durability.SYNC, duplicate=True)
         with pytest.raises(pylog.OutOfOrderSequenceError):
             send(log, 4)
         assert send(log, 3).offsets == range(3, 4)

@@ -15,6 +15,7 @@ from pylog.fs.system import OsFile
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.log.reading.planning import cut
 from pylog.log.recovery.sound_tail import sound_tail
+from pylog.store import manager_of
 from support.engines import engine_of, segments_of
 from support.faults.sparse_log import BATCH_BYTES, TOPIC, make_store
 
@@ -33,7 +34,7 @@ def filled(directory: Path, pieces: int = 12) -> Path:
 def both(directory: Path) -> Iterator[tuple[PartitionExtent, PartitionExtent]]:
     """Without the log, and of the open log. Outlines read indexes as long as their store is open."""
     with pylog.open(directory, mode="r") as store:
-        yield store.outline("events"), outline_of(engine_of(store.log("events")).snapshot())
+        yield manager_of(store).outline("events"), outline_of(engine_of(store.log("events")).snapshot())
 
 
 def test_an_outline_says_what_the_open_log_says(tmp_path: Path):
@@ -55,7 +56,7 @@ def test_an_empty_partition_has_an_outline_too(tmp_path: Path):
 def test_an_outline_of_a_store_that_is_written_sees_what_is_published(tmp_path: Path):
     with pylog.open(filled(tmp_path / "shop")) as store:
         store.log("events").append(b"more")
-        assert store.outline("events").end_offset == 601
+        assert manager_of(store).outline("events").end_offset == 601
 
 
 def test_the_records_of_a_large_last_batch_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -73,7 +74,7 @@ def test_the_records_of_a_large_last_batch_are_not_read(tmp_path: Path, monkeypa
     monkeypatch.setattr(OsFile, "read_into", counted_into)
     monkeypatch.setattr(OsFile, "read", counted)
     with pylog.open(tmp_path / "shop", mode="r") as store:
-        assert store.outline(TOPIC).end_offset == 6000
+        assert manager_of(store).outline(TOPIC).end_offset == 6000
     assert 0 < sum(read) < BATCH_BYTES // 20
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import pylog
 from pylog import Durability
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from pylog.topics import changes
 from support.faults.neighbours import Neighbour, values
 from support.log import processes
@@ -428,7 +428,7 @@ def test_a_topic_that_is_made_again_while_the_old_one_goes_does_not_go_in_its_pl
 ) -> None:
     """One store has decided to delete it and written that down, and the other one needs the name."""
     one.log("t").append(b"old")
-    place: Any = one._manager._root.changes if hasattr(one._manager._root.changes, moment) else changes
+    place: Any = manager_of(one).root.changes if hasattr(manager_of(one).root.changes, moment) else changes
     step = getattr(place, moment)
 
     def make_it_again(*given: Any) -> None:

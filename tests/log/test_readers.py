@@ -16,7 +16,7 @@ from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, mark_deleted
 from pylog.segment.names import DURABLE_POINT
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from support.faults.neighbours import HookedFileSystem, last_segment, values
 from support.log import reading
 from support.log.durable_points import slot_of
@@ -83,7 +83,7 @@ def test_readers_that_write_too_see_what_another_process_publishes_while_it_keep
         waiting = third.log("t")
         append(waiting, [1])
         append(other.log("t"), [2])
-        locks = other._manager._locks
+        locks = manager_of(other).locks
         assert locks is not None
         with locks.partition("t-0"):
             append(other.log("t"), [3])
@@ -101,7 +101,7 @@ def test_a_roll_that_was_only_looked_at_is_not_forgotten_before_the_next_append(
     with pylog.open(path) as other:
         append(log, [1])
         append(other.log("t"), [2])
-        locks = other._manager._locks
+        locks = manager_of(other).locks
         assert locks is not None
         with locks.partition("t-0"):
             for number in range(3, 40):

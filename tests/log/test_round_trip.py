@@ -23,6 +23,7 @@ from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import CODEC_NAMES
+from pylog.store import manager_of
 from support.reference import records as reference
 
 NOW = 1_700_000_000_000
@@ -359,8 +360,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def stop_without_closing(self) -> None:
         """What is left when the process is killed: everything written, nothing concluded."""
-        assert self.store._manager._locks is not None
-        self.store._manager._locks.close()
+        assert manager_of(self.store).locks is not None
+        manager_of(self.store).locks.close()
         self.store = None  # type: ignore[assignment]
 
     @rule()

@@ -18,6 +18,7 @@ from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
 from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile
+from pylog.store import manager_of
 from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError
 
 LockAs = Callable[..., StoreLocks]
@@ -197,11 +198,11 @@ def test_an_exclusive_stores_partitions_need_no_lock_of_the_system_but_keep_thre
 def test_the_lock_of_a_process_that_dies_is_free_at_once(tmp_path: Path) -> None:
     with Neighbour() as other, pylog.open(tmp_path) as store:
         store.create_topic("t")
-        other.run("store = pylog.open(path); lock = store._manager._locks.partition('t-0'); lock.__enter__()", path=str(tmp_path))
-        assert store._manager._locks is not None
-        assert not store._manager._locks.partition("t-0").try_enter()
+        other.run("store = pylog.open(path); lock = store._manager.locks.partition('t-0'); lock.__enter__()", path=str(tmp_path))
+        assert manager_of(store).locks is not None
+        assert not manager_of(store).locks.partition("t-0").try_enter()
         other.kill()
-        assert store._manager._locks.partition("t-0").try_enter()
+        assert manager_of(store).locks.partition("t-0").try_enter()
 
 
 # ---- brokers ---------------------------------------------------------------------------------------------------------------

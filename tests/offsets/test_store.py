@@ -22,6 +22,7 @@ from pylog.offsets.schema import (
     offset_key,
     parse_offset,
 )
+from pylog.offsets.store import offset_manager_of
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.store import Store
@@ -180,7 +181,7 @@ def test_groups_that_were_deleted_take_no_memory(store: Store) -> None:
         store.offsets.commit(f"g{number}", {T0: 1})
         store.offsets.delete(f"g{number}")
     assert store.offsets.groups() == []
-    kept = [name for there in store.offsets._all_partitions() for name in there._image.groups]
+    kept = [name for there in offset_manager_of(store.offsets)._all_partitions() for name in there._image.groups]
     assert kept == []
     store.offsets.commit("g7", {T0: 2})
     assert store.offsets.position("g7", T0) == 2
@@ -300,7 +301,7 @@ def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Sto
 def test_what_is_committed_for_a_topic_made_again_meanwhile_stays(store: Store, fs: MemoryFileSystem) -> None:
     store.offsets.commit("g", {T0: 3, T1: 4})
     with opened(fs.process()) as other:
-        with store.offsets.forgetting("t"):
+        with offset_manager_of(store.offsets).forgetting("t"):
             other.delete_topic("t")
             other.create_topic("t")
             other.log("t").append(b"x")

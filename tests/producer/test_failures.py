@@ -16,6 +16,7 @@ import pylog
 from pylog.aio import AsyncProducer
 from pylog.producer import failures
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from support.engines import buffer_of
 
 LOGGER = "pylog.producer"
 
@@ -81,7 +82,7 @@ def by_dropping(store: pylog.Store) -> None:
         warnings.simplefilter("ignore", ResourceWarning)
         producer = store.producer(linger_ms=60_000)
         futures = sent(producer)
-        thread = producer._buffer.waiting.sender
+        thread = buffer_of(producer).waiting.sender
         assert thread is not None
         del producer
         gc.collect()
@@ -160,7 +161,7 @@ def test_a_producer_that_never_flushes_reports_before_it_keeps_many_failures(
             while not future.done():
                 time.sleep(0.001)
         assert reports(caplog)
-        assert len(producer._buffer.failures._kept) < 10
+        assert len(buffer_of(producer).failures._kept) < 10
     assert sum(int(each.split()[0]) for each in reports(caplog)) == 22
 
 

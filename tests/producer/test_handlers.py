@@ -19,6 +19,7 @@ from pylog.producer import buffer as buffers
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.engines import buffer_of
 from support.faults.interruptions import in_another_thread
 
 CALLS = ["send", "send_large", "send_and_wait", "send_and_be_told", "flush", "close"]
@@ -85,11 +86,11 @@ def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record
         except IllegalStateError as error:
             told.append(str(error))
         except ClosedError:
-            assert producer._buffer._closed
+            assert buffer_of(producer)._closed
 
     for number in itertools.count(1):
         producer = memory_store.producer()
-        producer._buffer.attention = -1  # each `send` rouses
+        buffer_of(producer).attention = -1  # each `send` rouses
         calls = calls_of(producer, sent)
         work, handler = lambda: attempt(calls[call]), lambda: attempt(calls[handled])  # noqa: B023
         came = in_another_thread(lambda: (handled_at(number, work, handler),))[0]  # noqa: B023

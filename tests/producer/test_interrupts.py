@@ -17,6 +17,7 @@ from pylog.producer import buffer as buffers
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.engines import buffer_of
 from support.faults.interruptions import in_another_thread, interrupted_at_step
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
@@ -34,7 +35,7 @@ def store() -> Iterator[Store]:
 
 def full(producer: Producer) -> threading.Thread:
     """Fills the buffer while nothing can be appended, up to a moment later."""
-    buffer, is_kept = producer._buffer, threading.Event()
+    buffer, is_kept = buffer_of(producer), threading.Event()
 
     def keep() -> None:
         with buffer.waiting.turn:

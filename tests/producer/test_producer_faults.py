@@ -17,9 +17,11 @@ from pylog import Durability
 from pylog.errors import ClosedError, PylogTimeoutError, RecordTooLargeError, StorageFailedError, StoreLockedError
 from pylog.log.partition_log import PartitionLog
 from pylog.producer import buffer as buffers
+from pylog.producer.producer import takes_at_once
 from pylog.producer.sender import Sender
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from support.engines import buffer_of
 from support.faults.neighbours import HookedFileSystem, Neighbour
 from support.producer import PATIENCE, Gate
 
@@ -43,7 +45,7 @@ def test_a_full_buffer_makes_send_wait_and_then_refuse_and_goes_on_when_there_is
         for record in (b"small", b"x" * 5000):
             with pytest.raises(PylogTimeoutError, match="buffer of 10240 bytes has been full for max_block_ms=20"):
                 producer.send("t", record)
-        assert not producer.has_room()
+        assert not takes_at_once(producer, "t", None)
         gate.open()
         futures.append(producer.send("t", b"10"))
     assert [future.result().offset for future in futures] == list(range(1, 12))
@@ -62,9 +64,9 @@ def test_small_records_wait_behind_a_larger_one_that_came_first(store: Store, fs
         for value in (b"x" * 5000, b"small", b"y" * 6000, b"last"):
             blocked.append(threading.Thread(target=partial(producer.send, "t", value)))
             blocked[-1].start()
-            while producer._buffer._blocked < len(blocked):
+            while buffer_of(producer)._blocked < len(blocked):
                 pass
-        assert not producer.has_room()
+        assert not takes_at_once(producer, "t", None)
         gate.open()
         for thread in blocked:
             thread.join(PATIENCE)
@@ -115,7 +117,7 @@ def test_large_records_take_their_own_room_and_give_it_back(store: Store) -> Non
             producer.send("t", b"%02d" % number * 20_000, b"k" * number)
             producer.send("t", b"small")
         producer.flush(PATIENCE)
-        assert producer._buffer.room == 100_000 // buffers.RECORD_CHARGE
+        assert buffer_of(producer).room == 100_000 // buffers.RECORD_CHARGE
     assert store.log("t").end_offset == 61
 
 
@@ -139,7 +141,7 @@ def test_closing_refuses_who_waits_for_room(store: Store, fs: HookedFileSystem) 
 
     sending = threading.Thread(target=send)
     sending.start()
-    while not producer._buffer._blocked:
+    while not buffer_of(producer)._blocked:
         pass
     closing = threading.Thread(target=producer.close)
     closing.start()
@@ -159,7 +161,7 @@ def test_what_close_has_no_time_for_is_refused(store: Store, fs: HookedFileSyste
     rest = [producer.send("t", b"%d" % number) for number in range(1, 5)]
     closing = threading.Thread(target=producer.close, args=(0.001,))
     closing.start()
-    while not producer._buffer.abandoned:
+    while not buffer_of(producer).abandoned:
         pass
     gate.open()
     closing.join(PATIENCE)

@@ -17,6 +17,7 @@ from pylog import Durability
 from pylog.errors import ClosedError
 from pylog.log.log import Log
 from pylog.store import Store
+from support.engines import buffer_of, producers_of
 from support.faults.neighbours import Neighbour
 from support.producer import PATIENCE, Gate
 
@@ -130,7 +131,7 @@ def test_a_flush_that_counts_a_record_which_came_too_late_ends_when_that_is_refu
 ) -> None:
     producer = store.producer()
     producer.send("t", b"0").result(PATIENCE)
-    buffer = producer._buffer
+    buffer = buffer_of(producer)
     rouse = buffer.rouse
 
     class ClosesFirst(list[Any]):
@@ -200,10 +201,10 @@ def test_a_store_forgets_a_producer_that_a_callback_has_closed_once_everything_i
 
     last = producer.send("t", b"0", on_delivery=close)
     assert gate.reached.wait(PATIENCE)
-    assert store._producers == [producer._core]
+    assert producers_of(store) == [producer._core]
     gate.open()
     producer.close()
-    assert store._producers == []
+    assert producers_of(store) == []
     assert last.result(0).offset == 1
 
 

@@ -1,11 +1,14 @@
-"""The engine under a public `Log`, for tests of what the engine promises and users do not see."""
+"""The engines under public objects, for tests of what they promise and users do not see."""
 
 from __future__ import annotations
 
 import pylog
+from pylog.consumer.assignment import Assignment
 from pylog.log.arguments import records_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.partition_writer import PartitionWriter
+from pylog.producer.buffer import Buffer
+from pylog.producer.core import Core
 from pylog.segment.segment import LogSegment
 
 
@@ -29,3 +32,18 @@ def append_as_another_program(log: pylog.Log, *records: tuple[bytes | None, byte
     engine = engine_of(log)
     now_ms = engine.clock.now_ms()
     engine.append(now_ms, records_of(records, now_ms), by_owner=True)
+
+
+def buffer_of(producer: pylog.Producer) -> Buffer:
+    """The records of a producer that wait for its thread."""
+    return producer._buffer
+
+
+def producers_of(store: pylog.Store) -> list[Core]:
+    """The cores of a store's open producers."""
+    return store._producers
+
+
+def assignment_of(consumer: pylog.Consumer) -> Assignment:
+    """The partitions of a consumer."""
+    return consumer._assignment

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pylog.errors import InvalidArgumentError
-from pylog.testing import Crash, MemoryFileSystem, Moment, PartialWrite, RecordingFileSystem, restarted
-from pylog.testing.crashes import FEW, RANDOM_SUBSETS, selected
+from pylog.testing import Crash, MemoryFileSystem, Moment, RecordingFileSystem, restarted
+from pylog.testing.crashes import FEW, RANDOM_SUBSETS, PartialWrite, selected
 from pylog.testing.recording import GUARDING
 
 

@@ -26,6 +26,7 @@ from pylog.errors import (
     StoreLockedError,
 )
 from pylog.fs import FileSystem
+from pylog.offsets.store import offset_manager_of
 from pylog.record.batch import scan_batches
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, CRC_GOOD, CRC_STATE, LAST_OFFSET
 from pylog.tools import graduate
@@ -132,7 +133,7 @@ def test_what_a_broker_would_do_at_once_is_told(shop: Path) -> None:
             store.log("old").append(b"x" * 20, timestamp=NOON + number)
         store.create_topic("own", durability="sync", retention_group="billing")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store.offsets.clock, "now_ms", noon)
+            patch.setattr(offset_manager_of(store.offsets).clock, "now_ms", noon)
             store.offsets.commit("sleepy", {("orders", 0): 0})
     found = plan_graduation(str(shop))
     notes = "\n".join(found.notes)

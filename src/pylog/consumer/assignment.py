@@ -31,7 +31,7 @@ from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
-from pylog.offsets.store import OffsetStore, PartitionLike
+from pylog.offsets.offset_manager import OffsetManager, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -74,7 +74,7 @@ class Assignment:
     """
 
     def __init__(
-        self, manager: LogManager, offsets: OffsetStore, clock: Clock, options: ConsumerOptions, around: Surroundings
+        self, manager: LogManager, offsets: OffsetManager, clock: Clock, options: ConsumerOptions, around: Surroundings
     ) -> None:
         self.places: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None

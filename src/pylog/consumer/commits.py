@@ -14,7 +14,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, without_frames
 from pylog.groups.member import GroupMember
-from pylog.offsets.store import PartitionLike
+from pylog.offsets.offset_manager import PartitionLike
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
 

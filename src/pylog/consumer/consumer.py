@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
-from itertools import chain
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
-from pylog import limits
 from pylog.clock import Clock
 from pylog.consumer.commits import Callback, Offsets
 from pylog.consumer.core import Core
-from pylog.consumer.fetcher import Found, Take, as_frame, as_records, as_whole_frame
 from pylog.consumer.listener import ConsumerRebalanceListener
-from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
-from pylog.consumer.partition import AssignedPartition, Taken
+from pylog.consumer.options import ConsumerOptions, ResetPolicy
+from pylog.consumer.partition import AssignedPartition
+from pylog.consumer.polling import Polling
 from pylog.consumer.positions import EARLIEST, LATEST
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
 from pylog.dropping import has_been_dropped
@@ -27,17 +24,17 @@ from pylog.errors import (
     IllegalStateError,
     InvalidArgumentError,
 )
+from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
-from pylog.log.reading.following import Naps
 from pylog.log_manager import LogManager
-from pylog.offsets.store import OffsetStore
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 _SKIPPED: Final = 7  # records of an iteration between two reads of the clock
 _FAST_S: Final = 0.001  # for these records together
 
 
-class Consumer:
+class Consumer(FactoryMade, factory="Store.consumer"):
     """Reads records of topics in offset order. Created by `Store.consumer`; a context manager.
 
     With a `group_id`, the consumer shares the partitions of its topics with the other members of the group, which may run in
@@ -57,10 +54,10 @@ class Consumer:
     >>> store.close()
     """
 
-    def __init__(
+    def _begin(
         self,
         manager: LogManager,
-        offsets: OffsetStore,
+        offsets: OffsetManager,
         topics: Iterable[str],
         options: ConsumerOptions,
         clock: Clock,
@@ -78,8 +75,7 @@ class Consumer:
         self._fetcher = self._core.fetcher
         self._assignment = self._core.assignment
         self._commits = self._core.commits
-        self._in_hand: Iterator[Record] = iter(())
-        self._naps = Naps(clock)  # over all polls until a record arrives
+        self._polling = Polling(self._core, clock)
         names = tuple(topics)
         if names:
             self.subscribe(names)
@@ -131,6 +127,9 @@ class Consumer:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Assigns exactly these partitions, without group management. Partitions that stay keep their positions.
+
+        Args:
+            partitions: the partitions, as `TopicPartition` or as pairs of a topic and a number.
 
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist. IllegalStateError: the consumer is subscribed to topics.
@@ -193,7 +192,7 @@ class Consumer:
         >>> consumer.close()
         >>> store.close()
         """
-        return self._polled(timeout_ms, max_records, arrow=False)
+        return self._polling.poll(timeout_ms, max_records, arrow=False)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
         """Returns records as Arrow batches with the columns `offset`, `timestamp`, `key`, `value` and `headers`.
@@ -212,46 +211,7 @@ class Consumer:
 
         Cost: millions of records a second on one core.
         """
-        return self._polled(timeout_ms, max_records, arrow=True)
-
-    def _polled(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
-        before: list[_Spot] = []
-        try:
-            with self._guard, self._steps:
-                found = self.collect(timeout_ms, max_records, arrow=arrow)
-                before = _spots(found)
-                return self.handed_out(found)
-        except BaseException:  # also after the last step: records that do not reach the caller are read again
-            _take_back(before)
-            raise
-
-    def await_with(self, settle: Callable[[object], object]) -> None:
-        """Allows coroutine functions as listeners and callbacks: `settle` receives the coroutines that they return."""
-        self._steps.settle = settle
-
-    def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
-        """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past them.
-
-        Records that are not passed to `handed_out` are read again.
-        """
-        timeout = checked_timeout("timeout_ms", timeout_ms)
-        strict = None if max_records is None else check_int("max_records", max_records, 1)
-        with self._guard:
-            if arrow:
-                return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
-            return self._collect(timeout, strict or self._options.max_poll_records, as_records)
-
-    def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
-        """The second half: moves the positions past the records; an interrupt restores them."""
-        if not found or self._steps.are_to_end:  # a listener may have closed the consumer
-            return {}
-        with self._guard:
-            before = _spots(found)
-            try:
-                return {place.partition: taken.records for place, taken in _moved(found)}
-            except BaseException:
-                _take_back(before)
-                raise
+        return self._polling.poll(timeout_ms, max_records, arrow=True)
 
     def __iter__(self) -> Iterator[Record]:
         """Yields records one by one, without end; with `consumer_timeout_ms`, until no record has arrived for that time.
@@ -259,78 +219,28 @@ class Consumer:
         The position moves with each record, so `commit` in the loop includes the current record. Ten times a second, between two
         records, iteration handles group membership and automatic commits, as `poll` does. Raises as `poll`.
         """
-        core, now, at, skipped = self._core, self._clock.monotonic, 0.0, 0
+        core, polling, now, at, skipped = self._core, self._polling, self._clock.monotonic, 0.0, 0
         while True:
-            for record in self._in_hand:  # `yield from` would close it when the loop is left
+            for record in polling.in_hand:  # `yield from` would close it with a loop that is left
                 yield record
-                if skipped:  # reading the clock costs a tenth of a record: fast loops read it every eighth record
+                if skipped:  # reading the clock costs a tenth of a record: a fast loop reads it for every eighth record
                     skipped -= 1
                     continue
                 last, at = at, now()
                 skipped = _SKIPPED if at - last < _FAST_S else 0
                 if at >= core.look_at:
                     core.look_after()
-            if not self._get_more():
+            if not polling.take_in_hand():
                 return
 
     def __next__(self) -> Record:
-        if self.is_look_due:
-            self.look_after()
-        for record in self._in_hand:
+        if self._polling.is_check_due:
+            self._polling.check()
+        for record in self._polling.in_hand:
             return record
-        if not self._get_more():
+        if not self._polling.take_in_hand():
             raise StopIteration
-        return next(self._in_hand)
-
-    def _get_more(self) -> bool:
-        return self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms)
-
-    @property
-    def timeout_ms(self) -> float | None:
-        """`consumer_timeout_ms`."""
-        return self._options.consumer_timeout_ms
-
-    def take_in_hand(self, timeout_ms: float) -> bool:
-        """Fetches records for iteration. Returns whether there are any."""
-        with self._guard, self._steps:  # to the end, so that the positions still match the records
-            found = self.collect(timeout_ms)
-            self._in_hand = _one_by_one(found)
-            return bool(found)
-
-    @property
-    def is_look_due(self) -> bool:
-        """True if `look_after` must be called before iteration returns the next record."""
-        return self._clock.monotonic() >= self._core.look_at
-
-    def look_after(self) -> None:
-        """Handles group membership and automatic commits between two records of an iteration. Raises as `poll`."""
-        if self.reads:
-            self._core.look_after()
-
-    def next_in_hand(self) -> Record | None:
-        """Returns the next fetched record of the iteration; None if it must fetch more."""
-        return next(self._in_hand, None)
-
-    def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
-        deadline = self._clock.monotonic() + timeout_ms / 1000
-        while True:
-            self._core.check_woken()
-            self._core.keep_up()
-            if self._steps.are_to_end or not self.reads:  # a listener or a callback has ended it
-                return []
-            found = self._core.take(count, how)
-            if any(len(taken.records) for _, taken in found):
-                self._naps.end()
-                self._fetcher.read_ahead()
-                return found
-            _moved(found)  # past control records and gaps
-            if not found and not self._naps.take(deadline):
-                return []
-
-    @property
-    def reads(self) -> bool:
-        """True if topics are subscribed to, or partitions assigned."""
-        return self._core.reads
+        return next(self._polling.in_hand)
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 
@@ -470,11 +380,25 @@ class Consumer:
     # ---- offsets and topics --------------------------------------------------------------------------------------------------
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the first offsets of partitions, assigned or not. Raises UnknownTopicOrPartitionError."""
+        """Returns the first offset of each partition.
+
+        Args:
+            partitions: partitions, assigned or not.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+        """
         return self._offsets_at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offsets after the last records of partitions; under `read_committed`, the last stable offsets."""
+        """Returns the offset after the last record of each partition; under `read_committed`, the last stable offset.
+
+        Args:
+            partitions: partitions, assigned or not.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+        """
         return self._offsets_at(partitions, LATEST)
 
     def _offsets_at(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> dict[TopicPartition, int]:
@@ -503,7 +427,11 @@ class Consumer:
             return visible_topics(self._manager, exclude_internal=self._options.exclude_internal_topics)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Returns the partition numbers of a topic; None if the topic does not exist."""
+        """Returns the partition numbers of a topic; None if the topic does not exist.
+
+        Args:
+            topic: the topic's name.
+        """
         if not isinstance(topic, str):
             raise InvalidArgumentError(f"topic={topic!r} is not a topic name")
         with self._guard:
@@ -552,46 +480,31 @@ class Consumer:
             self._steps.put_off(partial(self.close, autocommit))
             return
         with self._guard, self._steps:
-            self._in_hand = iter(())
+            self._polling.in_hand = iter(())
             self._core.close(autocommit=autocommit)
 
 
-_Spot = tuple[AssignedPartition, int | None, int | None]  # with its position and leader epoch
+def new_consumer(
+    manager: LogManager,
+    offsets: OffsetManager,
+    topics: Iterable[str],
+    options: ConsumerOptions,
+    clock: Clock,
+    departing: list[Core],
+) -> Consumer:
+    """Creates a consumer, for `Store.consumer`.
 
-
-def _spots(found: list[Found]) -> list[_Spot]:
-    return [(place, place.position, place.leader_epoch) for place, _ in found]
-
-
-def _take_back(before: list[_Spot]) -> None:
-    """Moves positions back, so that the records are returned again."""
-    for place, position, epoch in before:
-        place.seek(position, epoch)
-
-
-def _moved(found: list[Found]) -> list[Found]:
-    """Moves positions past fetched records. Returns the entries that have records."""
-    for place, taken in found:
-        place.hand_out(taken)
-    return [each for each in found if len(each.taken.records)]
-
-
-def _one_by_one(found: list[Found]) -> Iterator[Record]:
-    """Returns records for iteration, which moves the position with each one."""
-    return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
-
-
-def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[Record]:
-    """Yields the records of one partition, which was at position `at` when they were fetched.
-
-    Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.
+    Args:
+        manager, offsets, clock: of the store.
+        topics: names to subscribe to; none to subscribe or assign later.
+        options: of the consumer.
+        departing: has the core of a consumer that was dropped, while it leaves its group.
     """
-    epoch = taken.leader_epoch
-    for record in taken.records:
-        if place.position != at or not place.owned or place.paused:  # `goes_on` inline: this runs for each record
-            return
-        place.position = at = record.offset + 1
-        place.leader_epoch = epoch
-        yield record
-    if place.goes_on(at):
-        place.hand_out(taken)
+    made = Consumer.__new__(Consumer)
+    made._begin(manager, offsets, topics, options, clock, departing)
+    return made
+
+
+def polling_of(consumer: Consumer) -> Polling:
+    """The reading side of a consumer, for `AsyncConsumer`."""
+    return consumer._polling

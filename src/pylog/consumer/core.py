@@ -27,7 +27,7 @@ from pylog.consumer.reading import PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
-from pylog.offsets.store import OffsetStore
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 
 
@@ -44,7 +44,7 @@ class Core:
     """
 
     def __init__(
-        self, manager: LogManager, offsets: OffsetStore, options: ConsumerOptions, clock: Clock, departing: list[Core]
+        self, manager: LogManager, offsets: OffsetManager, options: ConsumerOptions, clock: Clock, departing: list[Core]
     ) -> None:
         self.manager = manager
         self.departing = departing

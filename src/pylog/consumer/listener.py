@@ -26,14 +26,34 @@ class ConsumerRebalanceListener:
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called before partitions are released. Their positions can still be committed here."""
+        """Called before partitions are released. Their positions can still be committed here.
+
+        Args:
+            revoked: the partitions that are released.
+
+        Returns:
+            None, or an awaitable for `AsyncConsumer`.
+        """
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called after a rebalance. `assigned` has the added partitions and may be empty."""
+        """Called after a rebalance.
+
+        Args:
+            assigned: the added partitions; it may be empty.
+
+        Returns:
+            None, or an awaitable for `AsyncConsumer`.
+        """
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> Awaitable[None] | None:
         """Called when partitions were lost. They may already be assigned to another consumer, so they cannot be committed.
 
         By default calls `on_partitions_revoked`.
+
+        Args:
+            lost: the partitions that were lost.
+
+        Returns:
+            None, or an awaitable for `AsyncConsumer`.
         """
         return self.on_partitions_revoked(lost)

@@ -17,7 +17,7 @@ from pylog.errors import (
 )
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name, out_of_range
-from pylog.offsets.store import OffsetStore
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 
 EARLIEST, LATEST = ResetPolicy("earliest"), ResetPolicy("latest")
@@ -34,7 +34,7 @@ class Positions:
     """
 
     def __init__(
-        self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], PartitionLog], clock: Clock
+        self, options: ConsumerOptions, offsets: OffsetManager, log_of: Callable[[TopicPartition], PartitionLog], clock: Clock
     ) -> None:
         self._group = options.group_id
         self._isolation = options.isolation_level

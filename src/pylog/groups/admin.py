@@ -14,6 +14,7 @@ from pylog.errors import (
     GroupSubscribedToTopicError,
     InvalidArgumentError,
 )
+from pylog.factory_made import FactoryMade
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, GroupRecords, known, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
@@ -24,9 +25,9 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry
+from pylog.offsets.offset_manager import GroupView, OffsetManager, PartitionLike
 from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_partition_key
-from pylog.offsets.store import GroupView, OffsetStore, PartitionLike
 from pylog.record.types import TopicPartition
 
 Scope = str | Iterable[str | PartitionLike]
@@ -55,7 +56,7 @@ class ResetPlan:
         return tuple(each for each in self.partitions if each.adjustment is not None)
 
 
-class Group:
+class Group(FactoryMade, factory="Store.group"):
     """One consumer group, for an administrator. `Store.group` returns one for any name. Each call reads the records again.
 
     >>> import pylog, tempfile
@@ -73,7 +74,7 @@ class Group:
     >>> store.close()
     """
 
-    def __init__(self, group_id: str, manager: LogManager, offsets: OffsetStore, clock: Clock) -> None:
+    def _begin(self, group_id: str, manager: LogManager, offsets: OffsetManager, clock: Clock) -> None:
         self.group_id = group_id
         self._key = checked_group(group_id)
         self._manager = manager
@@ -338,6 +339,13 @@ class Group:
         taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
         if taken:
             raise GroupSubscribedToTopicError(f"members of the group {self.group_id!r} read {', '.join(taken)}; close them first")
+
+
+def new_group(group_id: str, manager: LogManager, offsets: OffsetManager, clock: Clock) -> Group:
+    """Creates a `Group`, for `Store.group`."""
+    made = Group.__new__(Group)
+    made._begin(group_id, manager, offsets, clock)
+    return made
 
 
 # ---- several groups ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pylog.fs import FileSystem, join
 from pylog.groups.dismissal import member_ids
 from pylog.groups.liveness import at_work
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
-from pylog.offsets.store import GroupView
+from pylog.offsets.offset_manager import GroupView
 
 
 class LivingMembers:

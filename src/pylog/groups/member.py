@@ -32,10 +32,10 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
+from pylog.offsets.offset_manager import OffsetManager, PartitionLike
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import parse_partition_key
 from pylog.offsets.starts import start_items
-from pylog.offsets.store import OffsetStore, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -156,7 +156,7 @@ class GroupMember:
     (None, None, None)
     """
 
-    def __init__(self, manager: LogManager, offsets: OffsetStore, group: str, options: MemberOptions | None = None) -> None:
+    def __init__(self, manager: LogManager, offsets: OffsetManager, group: str, options: MemberOptions | None = None) -> None:
         if not manager.writable:
             told = f"{manager.path} is open for reading; open it with mode='rw' to join a group"
             raise ReadOnlyError(told, path=manager.path)

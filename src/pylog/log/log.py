@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.config import Durability, TopicConfig
+from pylog.factory_made import FactoryMade
 from pylog.log.arguments import check_positive, offset_given, pieces_of, records_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
@@ -17,7 +18,7 @@ from pylog.log.state import SegmentInfo
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.types import (
-    Acknowledgement,
+    BatchMetadata,
     Header,
     OffsetAndTimestamp,
     ProducerBatch,
@@ -26,7 +27,7 @@ from pylog.record.types import (
 )
 
 
-class Log:
+class Log(FactoryMade, factory="Store.log"):
     """One partition of a topic: an ordered list of segments. Obtained from `Store.log`; closed with its store.
 
     Every method may be called from any thread.
@@ -45,7 +46,7 @@ class Log:
     >>> store.close()
     """
 
-    def __init__(self, partition_log: PartitionLog) -> None:
+    def _begin(self, partition_log: PartitionLog) -> None:
         self._partition_log = partition_log
         self._clock = partition_log.clock
         self.partition = partition_log.partition
@@ -139,7 +140,7 @@ class Log:
         durability: Durability | None = None,
         producer: ProducerBatch | None = None,
         atomic: bool = False,
-    ) -> Acknowledgement:
+    ) -> BatchMetadata:
         """Appends records and returns the details of the acknowledgement. With `producer`, a repeated batch is appended only
         once.
 
@@ -169,7 +170,8 @@ class Log:
         """
         given = check_producer_batch(producer) if producer is not None else None
         now_ms = self._clock.now_ms()
-        return self._partition_log.append(now_ms, pieces_of(items, now_ms), compression, durability, given, atomic)
+        done = self._partition_log.append(now_ms, pieces_of(items, now_ms), compression, durability, given, atomic)
+        return BatchMetadata(*self.partition, done.offsets, done.durability, done.duplicate)
 
     def flush(self) -> None:
         """Makes every record appended so far durable, including those of other processes.
@@ -183,6 +185,9 @@ class Log:
         """Locks the log against changes by other threads and processes, so that a read and an append can be one step.
 
         All others wait: keep it short, and change no other log inside.
+
+        Returns:
+            A context manager, for `with`.
 
         Raises:
             ReadOnlyError, ClosedError: the log accepts no writes. StoreLockedError: another process held the lock for too long.
@@ -226,6 +231,9 @@ class Log:
 
     def read(self, offset: int) -> Record:
         """Returns the record at an offset. In a gap left by compaction or a marker, returns the next one.
+
+        Args:
+            offset: from the log's start to before its end.
 
         Raises:
             OffsetOutOfRangeError: the offset is below `start_offset`, or not below `end_offset`.
@@ -352,7 +360,11 @@ class Log:
     # ---- planning ------------------------------------------------------------------------------------------------------------
 
     def size_between(self, start: int, end: int) -> int:
-        """Returns the approximate size of the records from `start` up to `end`, in bytes. Uses only indexes: O(log n)."""
+        """Returns the approximate size of a range of records, in bytes. Uses only indexes: O(log n).
+
+        Args:
+            start, end: offsets; the range ends before `end`.
+        """
         return self._partition_log.size_between(start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
@@ -418,3 +430,10 @@ class Log:
     def recovery_report(self) -> tuple[Finding, ...]:
         """The findings from loading the log: a torn tail, damage, rebuilt derived files."""
         return self._partition_log.recovery_report
+
+
+def log_over(partition_log: PartitionLog) -> Log:
+    """The public face of a `PartitionLog`, for `Store.log`."""
+    made = Log.__new__(Log)
+    made._begin(partition_log)
+    return made

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pylog.config import Durability, TopicConfig
+from pylog.config import Durability, TopicConfig, codec_of, compression_level
 from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import InvalidArgumentError
 from pylog.record.builder import BatchEncoder
@@ -52,7 +52,7 @@ def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | Non
     """Returns an encoder for a codec and a topic's options."""
     return BatchEncoder(
         codec_id(name),
-        config.level(name),
+        compression_level(config, name),
         log_append_time=config.log_append_time,
         max_message_bytes=limit_of(config),
         limit_text=limit_text(config),
@@ -83,7 +83,7 @@ class Encoders:
 
     def _new(self, compression: str | None) -> BatchEncoder:
         if compression is None:
-            return self.of(self._config.codec)
+            return self.of(codec_of(self._config))
         return encoder_of(self._config, compression, self._timestamps)
 
 

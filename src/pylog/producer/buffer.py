@@ -21,7 +21,7 @@ from pylog import limits
 from pylog.errors import ClosedError, PylogTimeoutError, without_frames
 from pylog.fs import on_fork
 from pylog.producer.failures import Failures
-from pylog.producer.future import PLAIN, FutureRecordMetadata, Outcome, by_route, settle
+from pylog.producer.future import FutureRecordMetadata, Outcome, by_route, call_back, details_of, key_of, settle, value_of
 from pylog.producer.sizes import RECORD_CHARGE, charge
 from pylog.producer.waiting import Waiting, waitable
 
@@ -220,7 +220,7 @@ class Buffer:
     def _picked(self) -> list[FutureRecordMetadata]:
         picked = self.items[: limits.PRODUCER_TAKE_RECORDS]
         if self._extra:
-            sizes = [charge(future.value, future.key, (future.details or PLAIN).headers) for future in picked]
+            sizes = [charge(value_of(future), key_of(future), details_of(future).headers) for future in picked]
             ends = list(accumulate(sizes))
             picked = picked[: max(1, bisect_right(ends, limits.PRODUCER_TAKE_BYTES))]
             self._extra_under_way = ends[len(picked) - 1] - RECORD_CHARGE * len(picked) if picked else 0
@@ -244,7 +244,7 @@ class Buffer:
             return False
         new = self.items[self._sized : waiting]
         self._sized = waiting
-        self._size += sum([len(future.value or b"") + len(future.key or b"") for future in new])
+        self._size += sum([len(value or b"") for read in (value_of, key_of) for value in map(read, new)])
         mean = max(1, self._size // waiting)
         self.attention = max(waiting, min(self._batch_size // mean, limits.PRODUCER_TAKE_RECORDS) - 1)
         return self._size >= self._batch_size
@@ -276,9 +276,7 @@ class Buffer:
         """Calls the callbacks of settled futures, and wakes the threads that wait for them."""
         self.waiting.announce()
         if self.waiting.has_callbacks:
-            for future in futures:
-                if future.details is not None:
-                    future.call_back()
+            call_back(futures)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
-from pylog.producer.future import PLAIN, FutureRecordMetadata
+from pylog.producer.future import FutureRecordMetadata, details_of, key_of, value_of
 from pylog.producer.route import Route, too_large
 from pylog.record import layouts
 from pylog.record.builder import keyless, plain_batch, rows_from_arrow
@@ -64,13 +64,13 @@ class Part(NamedTuple):
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
     """Returns the records of futures; those without a timestamp get `now_ms`."""
     columns = {
-        "value": pa.array([future.value for future in futures], pa.binary()),
+        "value": pa.array(list(map(value_of, futures)), pa.binary()),
         "timestamp": pa.array(_timestamps(futures, route, now_ms)),
     }
     if route.keyed:
-        columns["key"] = pa.array([future.key for future in futures], pa.binary())
+        columns["key"] = pa.array(list(map(key_of, futures)), pa.binary())
     if route.headed:
-        given = [(future.details or PLAIN).headers or () for future in futures]
+        given = [details_of(future).headers or () for future in futures]
         lists = [[{"key": name, "value": held} for name, held in headers] for headers in given]
         columns["headers"] = pa.array(lists, HEADERS_TYPE)
     batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
@@ -80,7 +80,7 @@ def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
 def _timestamps(futures: Futures, route: Route, now_ms: int) -> Longs:
     if not route.timed:
         return np.full(len(futures), now_ms, np.int64)
-    given = [(future.details or PLAIN).timestamp for future in futures]
+    given = [details_of(future).timestamp for future in futures]
     return np.array([now_ms if stamp is None else stamp for stamp in given], np.int64)
 
 
@@ -97,7 +97,7 @@ def partitions_named(futures: Futures, route: Route) -> Longs | None:
     """Returns the partitions that records name, -1 for none; None if no record of the topic has named one yet."""
     if not route.named:
         return None
-    given = [(future.details or PLAIN).partition for future in futures]
+    given = [details_of(future).partition for future in futures]
     return np.array([-1 if partition is None else partition for partition in given], np.int64)
 
 

@@ -90,28 +90,32 @@ class ProducerConfig:
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
             raise InvalidArgumentError(f"partitioner={self.partitioner!r} is not callable, nor one of {', '.join(PARTITIONERS)}")
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> ProducerConfig:
-        """Returns a configuration from options by name, including `compression_type` and `acks`.
 
-        Raises:
-            InvalidArgumentError: an option does not exist; the message lists the known ones.
-        """
-        given = {_ALIASES.get(name, name): value for name, value in options.items()}
-        if len(given) < len(options):
-            raise InvalidArgumentError("compression and compression_type are the same option; give one of them")
-        _check_acks(given.pop("acks", "all"))
-        check_option_names("producer", given, [field.name for field in fields(cls)], _INSTEAD)
-        return cls(**given)
+def producer_config(options: Mapping[str, Any]) -> ProducerConfig:
+    """Returns the configuration with the given options, which may also be `compression_type` and `acks`.
 
-    @property
-    def called_partitioner(self) -> Callback | None:
-        """The user's callable, if one was given."""
-        return None if isinstance(self.partitioner, str) else self.partitioner
+    Args:
+        options: values by name, such as `linger_ms`.
 
-    def new_partitioner(self) -> Partitioner:
-        """Returns a new partitioner for columns of records."""
-        return RoundRobinPartitioner() if self.partitioner == "round_robin" else DefaultPartitioner(self.batch_size)
+    Raises:
+        InvalidArgumentError: an option does not exist; the message lists the options that exist.
+    """
+    given = {_ALIASES.get(name, name): value for name, value in options.items()}
+    if len(given) < len(options):
+        raise InvalidArgumentError("compression and compression_type are the same option; give one of them")
+    _check_acks(given.pop("acks", "all"))
+    check_option_names("producer", given, [field.name for field in fields(ProducerConfig)], _INSTEAD)
+    return ProducerConfig(**given)
+
+
+def called_partitioner(config: ProducerConfig) -> Callback | None:
+    """Returns the user's callable, if one was given."""
+    return None if isinstance(config.partitioner, str) else config.partitioner
+
+
+def new_partitioner(config: ProducerConfig) -> Partitioner:
+    """Returns the partitioner for whole columns of a topic's records."""
+    return RoundRobinPartitioner() if config.partitioner == "round_robin" else DefaultPartitioner(config.batch_size)
 
 
 def _checked_number(name: str, value: object, low: int, high: int) -> int | float:

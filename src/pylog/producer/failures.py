@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pylog.producer.future import FutureRecordMetadata, Outcome
+from pylog.producer.future import FutureRecordMetadata, Outcome, route_of
 
 LOGGER = logging.getLogger("pylog.producer")
 _MOST_KEPT: Final = 1_000  # failed batches; with more of them a report is due before the next flush
@@ -41,7 +41,7 @@ class Failures:
 
     def note(self, futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
         """Keeps a failed batch until the next report. All its records belong to one topic."""
-        topic = futures[0].route.topic
+        topic = route_of(futures[0]).topic
         place = topic if outcome.partition < 0 else f"{topic}-{outcome.partition}"
         self._kept.append(_Failed(place, len(futures), outcome))
 

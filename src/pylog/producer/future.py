@@ -1,8 +1,8 @@
 """The future that `send` returns. One object holds the record until it is appended, and then its outcome.
 
 A producer creates up to a million of them a second. So they have no lock, the garbage collector skips them, and settling takes
-two
-assignments: the sender replaces the value with the record's index, then sets `outcome`. A thread that sees `outcome` sees both.
+two assignments: the sender replaces the value with the record's index, then sets `_outcome`. A thread that sees `_outcome` sees
+both.
 Waiting threads wait on the buffer's condition.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, PylogError
 from pylog.producer.route import Route
-from pylog.record.types import Header
+from pylog.record.types import Header, TopicPartition
 
 LOGGER = logging.getLogger("pylog")
 _INSTEAD: Final = "pass a plain function, or send with pylog.aio.AsyncProducer"
@@ -32,9 +33,14 @@ class RecordMetadata(NamedTuple):
     """The partition, offset and timestamp of an appended record.
 
     Attributes:
-        topic, partition, offset: of the record.
+        topic: the record's topic.
+        partition: the number of its partition.
+        offset: its offset.
         timestamp: its timestamp in the log, in milliseconds since 1970.
         durability: the level that the acknowledgement waited for.
+
+    >>> RecordMetadata("orders", 0, 7, 1_700_000_000_000, Durability.SYNC).topic_partition
+    TopicPartition(topic='orders', partition=0)
     """
 
     topic: str
@@ -42,6 +48,11 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp: int
     durability: Durability
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the partition as one value."""
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True)
@@ -98,19 +109,19 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     >>> store.close()
     """
 
-    route: Route
-    value: Any  # bytes or None; once the record is settled, its index in the batch of `outcome`
-    key: bytes | None = None
-    details: Details | None = None
-    outcome: Outcome | None = None
+    _route: Route
+    _value: Any  # bytes or None; once the record is settled, its index in the batch of `_outcome`
+    _key: bytes | None = None
+    _details: Details | None = None
+    _outcome: Outcome | None = None
 
     def __repr__(self) -> str:
-        state = "waiting" if self.outcome is None else "failed" if self.outcome.error is not None else "in the log"
-        return f"FutureRecordMetadata({self.route.topic!r}, {state})"
+        state = "waiting" if self._outcome is None else "failed" if self._outcome.error is not None else "in the log"
+        return f"FutureRecordMetadata({self._route.topic!r}, {state})"
 
     def done(self) -> bool:
-        """True if the record was appended, or has failed."""
-        return self.outcome is not None
+        """Returns True if the record was appended, or has failed. Does not wait."""
+        return self._outcome is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Waits until the record is in the log.
@@ -128,22 +139,22 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         outcome = self._settled(timeout)
         if outcome.error is not None:
             raise copied(outcome.error)  # a copy, because other threads may raise it too
-        stamp = (self.details or PLAIN).timestamp
+        stamp = (self._details or PLAIN).timestamp
         if stamp is None or outcome.stamped:
             stamp = outcome.timestamp
-        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.value, stamp, outcome.durability)
+        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self._value, stamp, outcome.durability)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Same as `result`; kafka-python's name."""
         return self.result(timeout)
 
     def succeeded(self) -> bool:
-        """True if the record was appended. Does not wait."""
-        return self.outcome is not None and self._observed(self.outcome).error is None
+        """Returns True if the record was appended. Does not wait."""
+        return self._outcome is not None and self._observed(self._outcome).error is None
 
     def failed(self) -> bool:
-        """True if the record has failed: `exception` returns the error. Does not wait."""
-        return self.outcome is not None and self._observed(self.outcome).error is not None
+        """Returns True if the record has failed: `exception` returns the error. Does not wait."""
+        return self._outcome is not None and self._observed(self._outcome).error is not None
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Waits as `result` does. Returns the error if the record was not acknowledged, else None.
@@ -155,15 +166,15 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return None if error is None else copied(error)
 
     def _settled(self, timeout: float | None) -> Outcome:
-        if self.outcome is None:
-            self.route.waiting.wait_until(self.done, timeout)
-        assert self.outcome is not None
-        return self._observed(self.outcome)
+        if self._outcome is None:
+            self._route.waiting.wait_until(self.done, timeout)
+        assert self._outcome is not None
+        return self._observed(self._outcome)
 
     def _observed(self, outcome: Outcome) -> Outcome:
         """Returns the outcome, and notes that the program has checked it, so that its error is not reported."""
         if outcome.observed is not None:
-            outcome.observed.add(self.value)
+            outcome.observed.add(self._value)
         return outcome
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
@@ -173,12 +184,16 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         the producer, which waits for it. A coroutine function is refused; a coroutine that a plain function returns is logged as
         an error.
 
+        Args:
+            callback: a plain function.
+            args, kwargs: arguments of the call before and after the `RecordMetadata`.
+
         Returns:
             This future.
         """
 
         def call(done: FutureRecordMetadata) -> None:
-            if done.outcome is not None and done.outcome.error is None:
+            if done._outcome is not None and done._outcome.error is None:
                 refuse_awaitable(callback(*args, done.result(), **kwargs))
 
         refuse_coroutine_function("callback", callback, _INSTEAD)
@@ -195,25 +210,32 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return self.when_done(call)
 
     def when_done(self, call: Callback) -> FutureRecordMetadata:
-        """Calls `call(future)` when the record is settled, appended or not."""
+        """Calls `call(future)` when the record is settled, appended or not.
+
+        Args:
+            call: a plain function of one argument.
+
+        Returns:
+            This future.
+        """
         if not callable(call):
             raise InvalidArgumentError(f"{call!r} cannot be called")
         refuse_coroutine_function("call", call, _INSTEAD)
-        self.route.waiting.add_callback(partial(self._add, call))
-        if self.outcome is not None:
-            self.call_back()
+        self._route.waiting.add_callback(partial(self._add, call))
+        if self._outcome is not None:
+            self._call_back()
         return self
 
     def _add(self, call: Callback) -> None:
-        if self.details is None:
-            self.details = Details()
-        if self.details.callbacks is None:
-            self.details.callbacks = []
-        self.details.callbacks.append(call)
+        if self._details is None:
+            self._details = Details()
+        if self._details.callbacks is None:
+            self._details.callbacks = []
+        self._details.callbacks.append(call)
 
-    def call_back(self) -> None:
+    def _call_back(self) -> None:
         """Calls the callbacks that are due, each once. Any thread may call it."""
-        callbacks = (self.details or PLAIN).callbacks
+        callbacks = (self._details or PLAIN).callbacks
         while callbacks:
             try:
                 call = callbacks.pop(0)
@@ -225,11 +247,30 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
                 LOGGER.exception("a callback of %r failed", self)
 
 
+# ---- for the producer: futures as records that wait ------------------------------------------------------------------------
+
+value_of: Callable[[FutureRecordMetadata], Any] = attrgetter("_value")
+key_of: Callable[[FutureRecordMetadata], bytes | None] = attrgetter("_key")
+route_of: Callable[[FutureRecordMetadata], Route] = attrgetter("_route")
+
+
+def details_of(future: FutureRecordMetadata) -> Details:
+    """Returns the details of a record; the same object for all records that have none."""
+    return future._details or PLAIN
+
+
+def call_back(futures: Iterable[FutureRecordMetadata]) -> None:
+    """Makes the calls of settled futures."""
+    for future in futures:
+        if future._details is not None:
+            future._call_back()
+
+
 def by_route(futures: Sequence[FutureRecordMetadata]) -> dict[Route, list[FutureRecordMetadata]]:
     """Returns the futures by topic, in their order."""
     routes: dict[Route, list[FutureRecordMetadata]] = {}
     for future in futures:
-        routes.setdefault(future.route, []).append(future)
+        routes.setdefault(future._route, []).append(future)
     return routes
 
 
@@ -237,20 +278,20 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
     """Settles the futures of one batch, and releases their records."""
     if not futures:
         return
-    route = futures[0].route
+    route = futures[0]._route
     if route.headed:
         for future in futures:
-            if future.details is not None:
-                future.details.headers = None
+            if future._details is not None:
+                future._details.headers = None
     if not route.keyed:
         for index, future in enumerate(futures):
-            future.value = index
-            future.outcome = outcome
+            future._value = index
+            future._outcome = outcome
         return
     for index, future in enumerate(futures):
-        future.key = None  # in the same pass: a second one would miss the cache again
-        future.value = index
-        future.outcome = outcome
+        future._key = None  # in the same pass: a second one would miss the cache again
+        future._value = index
+        future._outcome = outcome
 
 
 def copied(error: Exception) -> Exception:

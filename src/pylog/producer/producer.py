@@ -13,22 +13,22 @@ from pylog.clock import Clock
 from pylog.directory.checkpoints import check_topic_name
 from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
+from pylog.factory_made import FactoryMade
 from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
-from pylog.producer.config import ProducerConfig, Serializer
+from pylog.producer.config import ProducerConfig, Serializer, called_partitioner
 from pylog.producer.core import Core
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, too_large
-from pylog.producer.sender import BatchMetadata
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
-from pylog.record.types import Header
+from pylog.record.types import BatchMetadata, Header
 
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
-class Producer:
+class Producer(FactoryMade, factory="Store.producer"):
     """Appends records to the partitions of a store's topics in batches. Created by `Store.producer`; a context manager.
 
     Every method may be called from any thread. The records that one thread sends to one partition keep their order, and each is
@@ -45,7 +45,7 @@ class Producer:
     >>> store.close()
     """
 
-    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> None:
+    def _begin(self, manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> None:
         self.config = config
         self._manager = manager
         self._clock = clock
@@ -55,7 +55,7 @@ class Producer:
         self._guard = threading.RLock()  # reentrant: a signal handler may send during a `send`
         self._routes: dict[str, Route] = {}
         self._plain: dict[str, Route] = {}  # for records that need no further check; empty if all do
-        self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
+        self._looks_closer = bool(config.key_serializer or config.value_serializer or called_partitioner(config))
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # missing if an argument was refused
@@ -185,7 +185,7 @@ class Producer:
     def _partition(self, route: Route, given: int | None, key: bytes | None) -> int | None:
         """Returns the explicit partition, or the choice of the user's callable; None leaves it to the partitioner."""
         if given is None:
-            ask = self.config.called_partitioner
+            ask = called_partitioner(self.config)
             return None if ask is None else partition_called(ask, key, route.partitions)
         if not is_int(given):
             raise InvalidArgumentError(f"partition={given!r} is not an int")
@@ -255,18 +255,11 @@ class Producer:
         """
         self._buffer.flush(timeout)
 
-    def has_room(self) -> bool:
-        """True if `send` would now accept a record of any allowed size without waiting."""
-        free = (self._buffer.room - len(self._buffer.items)) * RECORD_CHARGE
-        return free >= RECORD_OVERHEAD + self.config.max_request_size
-
-    def has_seen(self, topic: str, partition: int | None = None) -> bool:
-        """True if the metadata of a topic and its partition is cached, so that `send` reads no file."""
-        known = self._routes.get(topic) if isinstance(topic, str) else None
-        return known is not None and (partition is None or partition in known.partitions)
-
     def partitions_for_topic(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic.
+
+        Args:
+            topic: the topic's name.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
@@ -285,6 +278,22 @@ class Producer:
                 None waits indefinitely.
         """
         self._core.close(timeout)
+
+
+def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> Producer:
+    """Creates a producer, for `Store.producer`."""
+    made = Producer.__new__(Producer)
+    made._begin(manager, clock, config, core)
+    return made
+
+
+def takes_at_once(producer: Producer, topic: object, partition: int | None) -> bool:
+    """Returns whether `send` would take a record of any allowed size without waiting for room and without reading a file."""
+    free = (producer._buffer.room - len(producer._buffer.items)) * RECORD_CHARGE
+    if free < RECORD_OVERHEAD + producer.config.max_request_size:
+        return False
+    known = producer._routes.get(topic) if isinstance(topic, str) else None
+    return known is not None and (partition is None or partition in known.partitions)
 
 
 # ---- the arguments of `send` -----------------------------------------------------------------------------------------------

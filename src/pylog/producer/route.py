@@ -7,7 +7,7 @@ import math
 from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.options import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
-from pylog.producer.config import ProducerConfig
+from pylog.producer.config import ProducerConfig, new_partitioner
 from pylog.producer.numbering import Numbering
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD
 from pylog.producer.waiting import Waiting
@@ -42,7 +42,7 @@ class Route:
         self.waiting = waiting
         self._max_request_size = config.max_request_size
         self.keyed = self.named = self.timed = self.headed = False
-        self.partitioner: Partitioner = config.new_partitioner()
+        self.partitioner: Partitioner = new_partitioner(config)
         self._numberings: dict[int, Numbering] = {}
         self.limit, self.compacted, self.tightened = 0, True, False
         self.renew(topic, now, changes)

@@ -13,13 +13,12 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from pylog.clock import Clock
-from pylog.config import Durability
 from pylog.errors import (
     ClosedError,
     InvalidRecordError,
@@ -45,31 +44,16 @@ from pylog.producer.columns import (
     parts,
 )
 from pylog.producer.config import ProducerConfig
-from pylog.producer.future import Outcome, by_route, settle
+from pylog.producer.future import Outcome, by_route, key_of, route_of, settle
 from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route
 from pylog.record.rows import Longs, Rows
-from pylog.record.types import Acknowledgement
+from pylog.record.types import Acknowledgement, BatchMetadata
 
 LOGGER = logging.getLogger("pylog")
 
 
 _AFTER_FAILURE_S: Final = 0.1  # pause after the thread failed to take records
-
-
-class BatchMetadata(NamedTuple):
-    """The partition and offsets of one appended batch of a table's rows.
-
-    Attributes:
-        topic, partition: of the batch.
-        offsets: of the rows, in the order of the table.
-        durability: the level that the acknowledgement waited for.
-    """
-
-    topic: str
-    partition: int
-    offsets: range
-    durability: Durability
 
 
 class Sender:
@@ -115,7 +99,7 @@ class Sender:
     def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
         """Returns the records by topic, in their order."""
         if self._buffer.topics == 1:
-            return [(taken[0].route, taken)]
+            return [(route_of(taken[0]), taken)]
         return by_route(taken).items()
 
     def _deliver(self, route: Route, futures: Futures) -> None:
@@ -159,14 +143,14 @@ class Sender:
         self.renew_at_once(route)
         route.tightened = True
         sizes = zip(batch.futures, batch.sizes.tolist(), strict=True)
-        refused = any(route.takes(future.key, batch_size_of(size)) is not None for future, size in sizes)
+        refused = any(route.takes(key_of(future), batch_size_of(size)) is not None for future, size in sizes)
         return refused or (route.limit, route.compacted) != before
 
     def _taken(self, route: Route, columns: Columns) -> list[bool]:
         """Returns for each record whether the topic still accepts it, and refuses the others one by one."""
         taken = []
         for future, size in zip(columns.futures, columns.sizes.tolist(), strict=True):
-            error = route.takes(future.key, batch_size_of(size))
+            error = route.takes(key_of(future), batch_size_of(size))
             taken.append(error is None)
             if error is not None:
                 self._buffer.refuse([future], error)

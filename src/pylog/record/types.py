@@ -17,6 +17,15 @@ Header = tuple[str, bytes | None]
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One record of a log.
 
+    Attributes:
+        topic: the name of its topic.
+        partition: the number of its partition.
+        offset: its number in the partition.
+        timestamp: milliseconds since 1970; -1 if it has none.
+        key: bytes, or None. With `key_deserializer`, a consumer puts the object there.
+        value: bytes, or None for a tombstone. With `value_deserializer`, a consumer puts the object there.
+        headers: pairs of a name and bytes or None.
+
     `gc=False` spares the garbage collector millions of records that cannot form cycles; creating one takes about 80 ns instead
     of 400.
 
@@ -31,6 +40,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the partition as one value."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class _Found(NamedTuple):
@@ -59,7 +73,15 @@ class OffsetAndTimestamp(_Found):
 
 
 class TopicPartition(NamedTuple):
-    """A partition's full name: topic and partition number."""
+    """A partition's full name: topic and partition number.
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+
+    >>> TopicPartition("orders", 0) == ("orders", 0)
+    True
+    """
 
     topic: str
     partition: int
@@ -73,6 +95,9 @@ class OffsetAndMetadata(NamedTuple):
         metadata: text of the application, at most 4096 UTF-16 code units.
         leader_epoch: leader epoch of the batch of the last record read; None if unknown.
         commit_timestamp: time of the commit, in milliseconds. The store sets it; a given value is ignored.
+
+    >>> OffsetAndMetadata(7, "worker 3").offset
+    7
     """
 
     offset: int
@@ -88,6 +113,9 @@ class ProducerBatch(NamedTuple):
         producer_id: the producer's id, 0 or more.
         epoch: rises by one when the producer's numbering restarts at 0; the log then refuses batches of lower epochs.
         sequence: number of the batch's first record: how many records preceded it in this epoch. It wraps from 2^31 - 1 to 0.
+
+    >>> ProducerBatch(producer_id=2**48, epoch=0, sequence=17).sequence
+    17
     """
 
     producer_id: int
@@ -121,13 +149,43 @@ def check_producer_batch(batch: object) -> ProducerBatch:
     return batch if all(type(value) is int for value in batch) else ProducerBatch(*map(int, batch))
 
 
+class BatchMetadata(NamedTuple):
+    """The place of records that were appended in one call, or as one batch of a table.
+
+    Attributes:
+        topic: the records' topic.
+        partition: the number of their partition.
+        offsets: their offsets, in the order in which they were given.
+        durability: the level that the acknowledgement waited for. It may be higher than the requested one, because appends that
+            are committed together wait for the highest.
+        duplicate: whether the log already had the batch, at these offsets; then nothing was written.
+
+    >>> BatchMetadata("orders", 0, range(7, 9), Durability.SYNC).topic_partition
+    TopicPartition(topic='orders', partition=0)
+    """
+
+    topic: str
+    partition: int
+    offsets: range
+    durability: Durability
+    duplicate: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+
 class Acknowledgement(NamedTuple):
-    """The result of an append of one batch.
+    """The result of an append to a partition, inside the engine; `BatchMetadata` is what users get.
 
     Attributes:
         offsets: the records' offsets.
         durability: the durability level that the append waited for.
         duplicate: whether the log already had the batch, at these offsets; then nothing was written.
+
+    >>> Acknowledgement(range(0, 2), Durability.SYNC, duplicate=False).offsets
+    range(0, 2)
     """
 
     offsets: range

@@ -110,7 +110,7 @@ def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[St
         OffsetOutOfRangeError: retention has deleted the records that show how much of an interrupted micro-batch was appended.
         As `commit_job`; calling it again goes on.
     """
-    with access.store.appending_for(intent_name(query)):
+    with manager_of(access.store).query_lock(intent_name(query)):
         intent = read_intent(access.fs, access.root, query)
         if intent is not None:
             _check_turn(intent, batch)

@@ -61,9 +61,13 @@ class Root:
         return is_still_so(self._fs, self._directory(partition), seen)
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
-        """A partition's outline; raises what `Store.outline` does."""
+        """A partition's outline; raises what `Store.log` does."""
         seen = self.glance(partition)
-        return self._opened().outline(*partition) if seen is None else seen.outline
+        if seen is not None:
+            return seen.outline
+        from pylog.store import manager_of  # with the engine, which most plans do without
+
+        return manager_of(self._opened()).outline(*partition)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """An open partition, for the caller to close; raises what `Store.log` does."""

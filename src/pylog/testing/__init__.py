@@ -20,30 +20,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pylog.testing.crashes import Crash, Moment, PartialWrite, restarted
-from pylog.testing.disk import Image, MappedFileError
-from pylog.testing.faults import FAULTS, FaultKind, FaultyFileSystem
-from pylog.testing.memory import MemoryFileSystem, Operation
+from pylog.testing.crashes import Crash, Moment, restarted
+from pylog.testing.disk import MappedFileError
+from pylog.testing.faults import FAULTS, FaultyFileSystem
+from pylog.testing.memory import MemoryFileSystem
 from pylog.testing.models import Found, LogModel, Promise
-from pylog.testing.recording import CallSite, Recording, RecordingFileSystem
+from pylog.testing.recording import Recording, RecordingFileSystem
 
 if TYPE_CHECKING:
     from pylog.testing import strategies
 
 __all__ = [
     "FAULTS",
-    "CallSite",
     "Crash",
-    "FaultKind",
     "FaultyFileSystem",
     "Found",
-    "Image",
     "LogModel",
     "MappedFileError",
     "MemoryFileSystem",
     "Moment",
-    "Operation",
-    "PartialWrite",
     "Promise",
     "Recording",
     "RecordingFileSystem",

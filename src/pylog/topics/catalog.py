@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pylog import limits
-from pylog.config import TopicConfig
+from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileSystem, join, write_atomically
@@ -60,7 +60,7 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def config_of(self, topic: str) -> TopicConfig:
         """A topic's configuration, as far as it is known."""
         known = self.topics.get(topic)
-        return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else TopicConfig.of(known.config)
+        return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else topic_config(known.config)
 
     def sealed(self) -> Catalog:
         """Returns the document with its checksum."""

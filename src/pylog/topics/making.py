@@ -7,7 +7,7 @@ from typing import Any
 
 from pylog import limits
 from pylog.arguments import checked_int
-from pylog.config import TopicConfig
+from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
 from pylog.errors import (
     IllegalStateError,
@@ -136,5 +136,5 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
         )
     defaults = TopicConfig()
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
-    config = TopicConfig.of(topic.config.changed() | given)
+    config = topic_config(topic.config.changed() | given)
     return CatalogTopic(topic.id or new_topic_id(), topic.partition_count, config.changed())

@@ -12,13 +12,16 @@ from pylog.errors import UnknownTopicOrPartitionError
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic.
+    """A topic, as it is when it is asked for.
 
     Attributes:
         name: its name.
         id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
         config: its configuration. If it is unknown: Kafka's defaults, but retention keeps everything.
         partition_ids: the numbers of its partitions in this store, ascending; a broker of a cluster may have any of them.
+
+    >>> Topic("orders", None, TopicConfig(), (0, 1)).partition_count
+    2
     """
 
     name: str

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pylog
 from pylog import TopicPartition
+from pylog.store import manager_of
 from support.engines import engine_of
 from support.faults.neighbours import Neighbour
 
@@ -264,7 +265,7 @@ def views(reader: Reader) -> None:
     assert set(reader.store.topics()) == {"t"}
     assert reader.store.topic("t").partition_count == 1
     assert reader.store.log("t") is not None
-    assert reader.store.outline("t") is not None
+    assert manager_of(reader.store).outline("t") is not None
     assert reader.store.groups() == []
     assert reader.store.metrics()
     assert isinstance(reader.store.recovery_report, tuple)
@@ -339,13 +340,13 @@ LOG: Final[dict[str, Read | str]] = {
 STORE: Final[dict[str, Read | str]] = {
     "check": check,
     "verify": verify,
-    **dict.fromkeys(("topics", "topic", "log", "outline", "groups", "metrics", "recovery_report"), views),
+    **dict.fromkeys(("topics", "topic", "log", "groups", "metrics", "recovery_report"), views),
     "consumer": poll,
     "start_and_end_offsets": ends_of_many,
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),
-    **dict.fromkeys(("appending_for", "retain", "producer"), "writes"),
+    **dict.fromkeys(("retain", "producer"), "writes"),
     **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),
 }
 CONSUMER: Final[dict[str, Read | str]] = {
@@ -355,11 +356,8 @@ CONSUMER: Final[dict[str, Read | str]] = {
     "offsets_for_times": offsets_for_times,
     **dict.fromkeys(("topics", "partitions_for_topic", "assignment", "paused", "subscription"), consumer_views),
     **dict.fromkeys(("commit", "commit_async", "committed", "subscribe", "unsubscribe"), "of groups, as for a store"),
-    **dict.fromkeys(("collect", "handed_out", "next_in_hand", "take_in_hand"), "steps of `poll` and of iteration"),
-    **dict.fromkeys(("pause", "resume", "reads", "timeout_ms", "close"), "reads nothing of a log"),
-    **dict.fromkeys(
-        ("wakeup", "look_after", "is_look_due", "await_with"), "of a poll that waits and of groups: tests/consumer has them"
-    ),
+    **dict.fromkeys(("pause", "resume", "close"), "reads nothing of a log"),
+    "wakeup": "of a poll that waits: tests/consumer has it",
 }
 # Another process deletes a file between two steps of these, under `read_committed` or when they plan: not asked again yet.
 MAY_MISS_A_FILE: Final = (split_offsets, size_between, bounds, consumer_bounds, scan, records, follow, offset_for_timestamp)

@@ -20,9 +20,10 @@ from pylog.clock import ManualClock
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import OffsetAndTimestamp
-from pylog.testing import Image, MemoryFileSystem, Operation
+from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
-from pylog.testing.disk import FileNode
+from pylog.testing.disk import FileNode, Image
+from pylog.testing.memory import Operation
 from support.campaign.processes import seeded, until
 
 ROOT: Final = "/specimen"

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import pylog
 from pylog.errors import NO_ROOM
 from pylog.segment.names import LOG
-from pylog.testing import FAULTS, Crash, FaultyFileSystem, Found, Image, MemoryFileSystem, Moment, PartialWrite
+from pylog.testing import FAULTS, Crash, FaultyFileSystem, Found, MemoryFileSystem, Moment
+from pylog.testing.crashes import PartialWrite
+from pylog.testing.disk import Image
 from pylog.testing.models import GAP, POWER_LOSS, PROCESS_DEATH
 from support.campaign.checker import Outcome, SoundLogs, inspect, told_of
 from support.campaign.explorer import recorded, seldom_collecting

@@ -45,7 +45,8 @@ from pylog.record.control import parse_control
 from pylog.record.decoder import RECORD_COLUMNS, TYPES, RecordDecoder, records_of
 from pylog.record.legacy import iterate_legacy
 from pylog.segment.seal import parse_seal
-from pylog.testing import Image, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import Image
 from pylog.topics.catalog import Catalog
 from pylog.topics.listing import find_topics
 from support.campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all

@@ -16,9 +16,9 @@ from pylog.errors import SyncFailedError
 from pylog.fs import Bytes, DirectoryEntry
 from pylog.log.durable_point import SLOT_SIZE
 from pylog.segment.names import DURABLE_POINT
-from pylog.testing import Image, MemoryFileSystem, Operation
-from pylog.testing.disk import ROOT, DirectoryNode, Disk, FileNode, refused
-from pylog.testing.memory import SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE, MemoryLockByte
+from pylog.testing import MemoryFileSystem
+from pylog.testing.disk import ROOT, DirectoryNode, Disk, FileNode, Image, refused
+from pylog.testing.memory import SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE, MemoryLockByte, Operation
 from support.campaign.scheduler import SYNC_FAILS, Machine
 
 # ---- the disk ----------------------------------------------------------------------------------------------------------------

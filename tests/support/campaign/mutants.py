@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import pylog
 from pylog.segment.names import LOG
-from pylog.testing import CallSite, Crash, Moment, Recording
+from pylog.testing import Crash, Moment, Recording
 from pylog.testing.memory import RENAME, Operation
-from pylog.testing.recording import GUARDING
+from pylog.testing.recording import GUARDING, CallSite
 from support.campaign.checker import SoundLogs
 from support.campaign.explorer import Explorer, Opened, Violation, Workload, collect_and_keep, recorded, recovered
 from support.campaign.workloads import quiet, workloads

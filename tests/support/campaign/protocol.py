@@ -26,7 +26,7 @@ from pylog import limits
 from pylog.log.checking.report import HARMLESS
 from pylog.log.durable_point import SLOT_SIZE
 from pylog.segment.names import DURABLE_POINT, LOG
-from pylog.testing import Image
+from pylog.testing.disk import Image
 from pylog.testing.memory import SYNC, SYNC_DIRECTORY, WRITE
 from support.campaign.ledger import ViolationError
 from support.campaign.lossy import LossyFileSystem

@@ -24,7 +24,8 @@ from pylog.clock import ManualClock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
-from pylog.testing import FaultyFileSystem, Image, LogModel, MemoryFileSystem, Promise
+from pylog.testing import FaultyFileSystem, LogModel, MemoryFileSystem, Promise
+from pylog.testing.disk import Image
 from pylog.testing.models import GAP
 from support.engines import engine_of, segments_of
 

@@ -10,11 +10,15 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from pylog.factory_made import FactoryMade
+from pylog.fs import FileSystem
+
 MODULES = ("pylog", "pylog.aio", "pylog.testing", "pylog.testing.strategies")
+PROTOCOLS = (FileSystem,)  # a class that has all members of one is listed with its name instead of these members
 
 
 class Text:
@@ -29,16 +33,21 @@ class Text:
 
 
 def listing() -> str:
-    """The lines of all modules, in the order of the alphabet."""
-    return "".join(f"{line}\n" for name in MODULES for line in sorted(_module(importlib.import_module(name))))
+    """The lines of all modules, in the order of the alphabet. What a class inherits from a listed one is not listed again."""
+    modules = {name: importlib.import_module(name) for name in MODULES}
+    named = [getattr(module, name) for module in modules.values() for name in _names(module)]
+    listed = frozenset(found for found in named if inspect.isclass(found))
+    protocols = (line for each in PROTOCOLS for line in _entry(f"{each.__module__}.{each.__name__}", each, listed))
+    lines = (line for module in modules.values() for line in sorted(_module(module, listed)))
+    return "".join(f"{line}\n" for line in (*lines, *protocols))
 
 
-def _module(module: ModuleType) -> Iterator[str]:
+def _module(module: ModuleType, listed: frozenset[type]) -> Iterator[str]:
     for name in _names(module):
         found = getattr(module, name)
         if isinstance(found, ModuleType):
             continue  # listed for itself
-        yield from _entry(f"{module.__name__}.{name}", found)
+        yield from _entry(f"{module.__name__}.{name}", found, listed)
 
 
 def _names(module: ModuleType) -> list[str]:
@@ -48,21 +57,42 @@ def _names(module: ModuleType) -> list[str]:
     return [name for name in own if not name.startswith("_") and callable(getattr(module, name))]
 
 
-def _entry(name: str, found: Any) -> Iterator[str]:
+def _entry(name: str, found: Any, listed: frozenset[type]) -> Iterator[str]:
     if inspect.isclass(found):
-        bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
-        yield f"{name}{_signature(found)}" + (f" is a {bases}" if bases else "")
-        for member in dir(found):
-            yield from _member(name, found, member)
+        has = [each for each in PROTOCOLS if each is not found and all(hasattr(found, member) for member in _public(each))]
+        bases = [*(base for base in found.__bases__ if _is_told(base)), *has]
+        told = f" is a {', '.join(base.__name__ for base in bases)}" if bases else ""
+        yield f"{name}{_signature(found) if _has_own_constructor(found, listed) else ''}{told}"
+        skipped = {*_fields_of(found), *(member for each in has for member in _public(each))}
+        for member in sorted(set(dir(found)) - skipped):
+            yield from _member(name, found, member, listed)
     elif callable(found):
         yield f"{name}{_signature(found)}"
     else:
         yield f"{name}: {type(found).__name__}"
 
 
-def _member(name: str, of: type, member: str) -> Iterator[str]:
+def _public(protocol: type) -> list[str]:
+    return [member for member in vars(protocol) if not member.startswith("_")]
+
+
+def _is_told(base: type) -> bool:
+    return base is not object and not base.__name__.startswith("_") and base is not FactoryMade
+
+
+def _has_own_constructor(found: type, listed: frozenset[type]) -> bool:
+    """Whether a class is made in another way than a base that is listed itself, such as an error."""
+    return found.__init__ not in [base.__init__ for base in found.__mro__[1:] if base in listed]  # type: ignore[misc]
+
+
+def _fields_of(found: type) -> Iterable[str]:
+    """The fields of a value type, which its signature has already."""
+    return getattr(found, "_fields", ()) or getattr(found, "__struct_fields__", ()) or getattr(found, "__dataclass_fields__", ())
+
+
+def _member(name: str, of: type, member: str, listed: frozenset[type]) -> Iterator[str]:
     home = next((base for base in of.__mro__ if member in vars(base)), None)
-    if member.startswith("_") or home is None or not home.__module__.startswith("pylog"):
+    if member.startswith("_") or home is None or not home.__module__.startswith("pylog") or (home is not of and home in listed):
         return
     found = vars(home)[member]
     if isinstance(found, classmethod | staticmethod):
@@ -103,8 +133,8 @@ def _fields(struct: Any) -> str:
 def _says_how_it_is_made(found: type) -> bool:
     """Whether it, or a class of pylog's above it, has a constructor."""
     if hasattr(found, "__struct_fields__"):
-        return True
-    ours = [vars(base) for base in found.__mro__ if base.__module__.startswith("pylog")]
+        return not all(name.startswith("_") for name in found.__struct_fields__)
+    ours = [vars(base) for base in found.__mro__ if base.__module__.startswith("pylog") and base is not FactoryMade]
     return any("__init__" in names or "__new__" in names for names in ours)
 
 

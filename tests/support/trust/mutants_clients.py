@@ -90,7 +90,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="groups_are_empty_while_their_topic_is_made",
-        file="pylog/offsets/store.py",
+        file="pylog/offsets/offset_manager.py",
         text="                    if make or isinstance(error, ClosedError):\n",
         replacement="                    if True:\n",
         tests=("tests/offsets/test_internal_topics.py::test_groups_are_empty_while_the_topic_is_half_made",),
@@ -109,8 +109,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="wakeup_ends_a_poll",
-        file="pylog/consumer/consumer.py",
-        text="            self._core.check_woken()\n",
+        file="pylog/consumer/polling.py",
+        text="            core.check_woken()\n",
         replacement="",
         tests=(
             "tests/consumer/test_wakeup.py::test_commits_and_other_calls_take_no_notice_of_it",
@@ -154,10 +154,34 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="tombstones_have_the_time_that_expiry_was_asked_for",
-        file="pylog/offsets/store.py",
+        file="pylog/offsets/offset_manager.py",
         text="there.append(items, self.clock.now_ms(), None, atomic=False)",
         replacement="there.append(items, self.clock.now_ms() + 10**11, None, atomic=False)",
         tests=("tests/offsets/test_store_damage.py::test_expiry_and_retention_go_by_the_commits_that_can_be_read",),
         why="Tombstones of expired offsets have a time in the future, and compaction keeps them for too long.",
+    ),
+    Mutant(
+        name="an_earlier_name_is_refused_with_todays",
+        file="pylog/arguments.py",
+        text='{name: f"use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known} | ',
+        replacement="",
+        tests=("tests/test_names.py::test_an_earlier_name_of_an_option_is_refused_with_todays",),
+        why="A program that was written for an earlier version is not told what the option is called now.",
+    ),
+    Mutant(
+        name="numpys_integers_are_integers",
+        file="pylog/arguments.py",
+        text="    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))\n",
+        replacement="    return type(value) is int\n",
+        tests=("tests/test_names.py::test_a_call_takes_numpys_integers_as_integers",),
+        why="An offset that NumPy computed is refused.",
+    ),
+    Mutant(
+        name="a_class_names_its_factory",
+        file="pylog/factory_made.py",
+        text='        raise TypeError(f"a {type(self).__name__} is not made by calling the class: use {self._factory}")\n',
+        replacement="        del self\n",
+        tests=("tests/test_names.py::test_a_call_of_a_class_that_has_a_factory_names_the_factory",),
+        why="A call of a class makes an object without its parts, which fails later and elsewhere.",
     ),
 )

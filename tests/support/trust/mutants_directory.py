@@ -250,8 +250,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="async_consumer_awaits_its_listener",
         file="pylog/aio.py",
-        text="        consumer.await_with(partial(_awaited, ref(self)))\n",
-        replacement="        consumer.await_with(bool)\n",
+        text="        self._polling.await_with(partial(_awaited, ref(self)))\n",
+        replacement="        self._polling.await_with(bool)\n",
         tests=(
             "tests/test_coroutines.py::test_an_asynchronous_consumer_awaits_its_listener_in_the_event_loop_and_its_poll_waits",
         ),

@@ -1,0 +1,508 @@
+"""`OffsetManager`: reads and changes the records of consumer groups in Kafka's own topic `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+
+from pylog import limits, trace
+from pylog.arguments import checked_int
+from pylog.clock import Clock
+from pylog.config import Durability, OffsetsConfig
+from pylog.errors import (
+    ClosedError,
+    CorruptionError,
+    IllegalStateError,
+    InvalidArgumentError,
+    NonEmptyGroupError,
+    OffsetOutOfRangeError,
+    PylogError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.fs import FileSystem, join
+from pylog.log_manager import LogManager
+from pylog.offsets.arguments import checked_group, checked_partition, encoded
+from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
+from pylog.offsets.expiry import Expiry, expired
+from pylog.offsets.image import GroupImage, Image, Skipped
+from pylog.offsets.partition import KeyValue, OffsetsPartition
+from pylog.offsets.schema import (
+    OFFSETS_TOPIC,
+    format_offset,
+    format_partition_key,
+    group_name,
+    offset_key,
+    parse_partition_key,
+    partition_of_group,
+)
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics.partitions import directory_name
+from pylog.topics.signs import META_PROPERTIES
+
+_TRIES: Final = 3  # while another process deletes the topic and makes it again
+Result = TypeVar("Result")
+PartitionLike = TopicPartition | tuple[str, int]
+
+
+class GroupView(NamedTuple):
+    """A group as its records are at a moment.
+
+    Attributes:
+        image: the state from its records; empty if there are none.
+        pending: its partitions with offsets in an open transaction.
+        directory: of the partition that has the records.
+    """
+
+    image: GroupImage
+    pending: set[bytes]
+    directory: str
+
+
+def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
+    return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
+
+
+class Members(Protocol):
+    """Reports which members of groups run: `pylog.groups.living_members`, which is above."""
+
+    def is_possible(self, directory: str) -> bool:
+        """Whether a group with records in this partition can have running members."""
+        ...
+
+    def at_work(self, view: GroupView) -> set[str]:
+        """Those of a group."""
+        ...
+
+
+class OffsetManager:
+    """The committed offsets and the groups in `__consumer_offsets`. `OffsetStore` is its public face.
+
+    Attributes:
+        fs, clock: the store's.
+        members: reports the active members.
+    """
+
+    def __init__(self, manager: LogManager, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
+        self._manager = manager
+        self._config = config
+        self.fs = fs
+        self.clock = clock
+        self.members = members
+        self._guard = threading.Lock()
+        self._count = 0  # of partitions of the topic, 0 as long as it is not known
+        self._partitions: dict[int, OffsetsPartition] = {}
+        self._numbers: dict[str, int] = {}  # group → partition
+        self._next_check_ms: int | None = None
+
+    @property
+    def retention_minutes(self) -> int:
+        """See `OffsetStore.retention_minutes`."""
+        return self._config.retention_minutes
+
+    # ---- commit --------------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
+    ) -> None:
+        """See `OffsetStore.commit`."""
+        items = self.items(group_id, offsets)
+        if items:
+            self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
+
+    def _commit(self, there: OffsetsPartition, group_id: str, items: list[KeyValue], durability: Durability | None) -> None:
+        """Looks first, then appends: under one lock for both, threads could not share a sync."""
+        if self.members.is_possible(there.directory):
+            with there.image() as image:
+                self.refuse_members(group_id, _view(there, image, checked_group(group_id)))
+        there.append(items, self.clock.now_ms(), durability)
+
+    def refuse_members(self, group_id: str, view: GroupView) -> None:
+        """Raises NonEmptyGroupError if the group has active members."""
+        if living := self.members.at_work(view):
+            what = f"the group {group_id!r} has active members ({len(living)}, such as {min(living)})"
+            raise NonEmptyGroupError(f"{what}; close their consumers first")
+
+    def items(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:
+        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
+        name = checked_group(group_id)
+        if not name:
+            raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
+        now_ms = self.clock.now_ms()
+        return [self._item(name, partition, given, now_ms) for partition, given in offsets.items()]
+
+    def _item(self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int) -> KeyValue:
+        """The record of one offset, checked."""
+        key = checked_partition(partition)
+        if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
+            self._check_in_log(key, given)
+            return offset_key(name, format_partition_key(key)), format_offset(given, b"", None, now_ms)
+        committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
+        epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
+        epoch = None if epoch is None else checked_int("leader_epoch", epoch, 0, limits.INT32_MAX)
+        metadata = self._checked_metadata(committed.metadata)
+        self._check_in_log(key, offset)
+        return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
+
+    def _check_in_log(self, partition: TopicPartition, offset: int) -> None:
+        """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
+        log = self._manager.known_log(partition)
+        try:
+            end = log.snapshot().end_offset
+        except UnknownTopicOrPartitionError:
+            end = (log := self._manager.log(*partition)).snapshot().end_offset  # created again, or deleted
+        if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
+            told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
+            raise OffsetOutOfRangeError(told, offset=offset)
+
+    def _checked_metadata(self, metadata: object) -> bytes:
+        if metadata is None:  # groups-and-transactions 1.6
+            return b""
+        if not isinstance(metadata, str):
+            raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
+        if not metadata:
+            return b""
+        limit = self._config.metadata_max_bytes  # Java counts characters, whatever the option's name says
+        if len(metadata) > limit or len(encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
+            raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
+        return encoded(metadata, "metadata")
+
+    def _make_topic(self) -> None:
+        """Makes `__consumer_offsets` as Kafka does (groups-and-transactions 1.1)."""
+        count, size = self._config.topic_num_partitions, self._config.topic_segment_bytes
+        try:
+            self._manager.create_topic(OFFSETS_TOPIC, count, cleanup_policy="compact", segment_bytes=size)
+        except TopicAlreadyExistsError:
+            return  # another thread or process was faster
+
+    # ---- fetch ---------------------------------------------------------------------------------------------------------------
+
+    def fetch(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """See `OffsetStore.fetch`."""
+        name = checked_group(group_id)
+        offsets = self._on_partition(group_id, OffsetsPartition.offsets_of, name) or {}
+        if partitions is None:
+            return dict(offsets)
+        return {partition: offsets[partition] for partition in map(checked_partition, partitions) if partition in offsets}
+
+    def position(self, group_id: str, partition: PartitionLike) -> int | None:
+        """See `OffsetStore.position`."""
+        found = next(iter(self.fetch(group_id, [partition]).values()), None)
+        return None if found is None else found.offset
+
+    def pending(self, group_id: str) -> set[TopicPartition]:
+        """See `OffsetStore.pending`."""
+        name = checked_group(group_id)
+
+        def partitions(there: OffsetsPartition) -> set[TopicPartition]:
+            with there.image() as image:
+                return {parse_partition_key(partition) for partition in image.pending_of(name)}
+
+        return self._on_partition(group_id, partitions) or set()
+
+    def groups(self) -> list[str]:
+        """See `OffsetStore.groups`."""
+        names, damaged = self.known_groups()
+        if damaged:
+            raise next(iter(damaged.values()))
+        return names
+
+    def known_groups(self) -> tuple[list[str], dict[int, PylogError]]:
+        """See `OffsetStore.known_groups`."""
+        found, damaged = self._each_partition(_groups_in)
+        return sorted(group_name(name) for names in found.values() for name in names), damaged
+
+    def skipped_records(self) -> dict[int, tuple[int, list[Skipped]]]:
+        """See `OffsetStore.skipped_records`."""
+        found, _ = self._each_partition(OffsetsPartition.skipped)
+        return {number: skipped for number, skipped in found.items() if skipped[0]}
+
+    # ---- delete --------------------------------------------------------------------------------------------------------------
+
+    def delete(
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
+    ) -> set[TopicPartition]:
+        """See `OffsetStore.delete`."""
+        name = checked_group(group_id)
+        wanted = None if partitions is None else {format_partition_key(checked_partition(each)) for each in partitions}
+        partition_keys: list[bytes] = []
+        lines: Lines = []
+
+        def forget(view: GroupView) -> Iterable[KeyValue]:
+            found = view.image
+            present = set(found.entries) | view.pending
+            partition_keys[:] = sorted(present if wanted is None else present & wanted)
+            gone = Expiry(partition_keys, wanted is None and found.exists and not found.has_members)
+            lines[:] = deletion_lines(name, found, gone, "delete was called")
+            return tombstones(name, found, gone)
+
+        self.change(group_id, forget, durability=durability)
+        tell_of(lines)
+        return set(map(parse_partition_key, partition_keys))
+
+    @contextmanager
+    def forgetting(self, topic: str) -> Iterator[None]:
+        """Deletes what groups had committed for a topic, once it was deleted inside; its store does this.
+
+        Later commits are kept: they can be for a topic that another process has created under the same name. A failed deletion
+        is logged, because the topic is deleted anyway.
+        """
+        there = list(self._all_partitions())
+        ends = [each.end_offset for each in there]
+        yield
+        if topic == OFFSETS_TOPIC:
+            return
+        for each, end in zip(there, ends, strict=True):
+            try:
+                self._forget_topic(each, topic.encode(), end)
+            except UnknownTopicOrPartitionError:
+                continue  # another process has deleted `__consumer_offsets`
+            except PylogError as error:
+                trace.line(trace.OFFSETS_LEFT, topic=topic, path=each.directory, error=str(error))
+
+    def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
+        def found(image: Image) -> dict[bytes, Expiry]:
+            return {
+                name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, before).items()
+            }
+
+        self._delete(there, found, f"topic {topic.decode()} was deleted")
+
+    def look(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
+        """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
+        name = checked_group(group_id)
+
+        def on_image(there: OffsetsPartition) -> Result | None:
+            with there.image() as image:
+                found = image.groups.get(name)
+                return None if found is None or not found.exists else action(_view(there, image, name))
+
+        return self._on_partition(group_id, on_image)
+
+    def change(
+        self,
+        group_id: str,
+        decide: Callable[[GroupView], Iterable[KeyValue]],
+        *,
+        make: bool = False,
+        durability: Durability | None = None,
+    ) -> None:
+        """Looks at a group, decides and appends, while no other thread or process changes it.
+
+        Args:
+            group_id: its name.
+            decide: returns the records to append, all of them or none. It is called again if the topic was deleted at the same
+                time.
+            make: true to create a missing topic; otherwise `decide` is not called without one.
+            durability: as for `commit`.
+
+        Raises:
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`. What `decide` raises; nothing was written.
+        """
+        name = checked_group(group_id)
+
+        def act(there: OffsetsPartition) -> None:
+            with there.exclusively() as image:
+                items = list(decide(_view(there, image, name)))
+                if items:
+                    there.append(items, self.clock.now_ms(), durability)
+
+        self._on_partition(group_id, act, make=make)
+
+    def expire(self, now_ms: int | None = None) -> int:
+        """See `OffsetStore.expire`."""
+        now = self.clock.now_ms() if now_ms is None else now_ms
+        waiting = self._topics_that_wait()
+        done, failed = self._each_partition(lambda there: self._expire(there, now, waiting))
+        if failed:
+            raise next(iter(failed.values()))
+        return sum(done.values())
+
+    def expire_if_due(self, now_ms: int) -> int:
+        """Deletes expired offsets if a check is due; never at the first call, as in Kafka."""
+        due, interval = self._next_check_ms, self._config.retention_check_interval_ms
+        if due is not None and due - interval <= now_ms < due:  # earlier than that the clock was ahead when it was last done
+            return 0
+        self._next_check_ms = now_ms + interval
+        return 0 if due is None else self.expire(now_ms)
+
+    def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
+        why = f"not committed again for retention_minutes={self.retention_minutes}"
+        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), why)
+
+    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], reason: str) -> int:
+        """Deletes the offsets that `find` returns by group in a partition. Returns their number."""
+        with there.image() as image:  # most often nothing has expired, and no lock is needed
+            if not find(image):
+                return 0
+        with there.exclusively() as image:
+            found = find(image)
+            items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
+            if items:
+                lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
+                there.append(items, self.clock.now_ms(), None, atomic=False)  # expiry may be asked for a time in the future
+                tell_of(lines)
+            return sum(len(gone.partition_keys) for gone in found.values())
+
+    def _expired(
+        self, there: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
+    ) -> dict[bytes, Expiry]:
+        """Returns the expired offsets by group, except those that retention waits for: their group would skip records."""
+        retention_ms = self._config.retention_minutes * 60_000
+        found = {
+            name: expired(
+                group,
+                {*image.pending_of(name), *_partition_keys_in(group, waiting.get(name, ()))},
+                now_ms,
+                retention_ms,
+                at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
+            )
+            for name, group in image.groups.items()
+            if group.exists
+        }
+        return {name: gone for name, gone in found.items() if gone.partition_keys or gone.group}
+
+    def _topics_that_wait(self) -> dict[bytes, set[str]]:
+        """The topics whose retention waits for a group, by group."""
+        found: dict[bytes, set[str]] = {}
+        for topic in self._manager.topics().values():
+            if topic.config.retention_group is not None:
+                found.setdefault(checked_group(topic.config.retention_group), set()).add(topic.name)
+        return found
+
+    # ---- partitions ----------------------------------------------------------------------------------------------------------
+
+    def with_partition(self, group_id: str, action: Callable[[OffsetsPartition], Result]) -> Result:
+        """Returns the result of `action` on the partition of a group's records, which is created if it is missing.
+
+        It is called again if the topic was deleted at the same time.
+        """
+        return cast("Result", self._on_partition(group_id, action, make=True))
+
+    def _on_partition(self, group_id: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
+        """Runs an action on the partition of a group. Returns None if the topic does not exist and must not be created."""
+        tries = _TRIES
+        while True:
+            try:
+                there = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
+                if there is None and make:
+                    self._make_topic()
+                    there = self._partition_of(group_id)
+                return None if there is None else action(there, *given)
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
+                tries -= 1
+                if not tries:
+                    if make or isinstance(error, ClosedError):
+                        raise
+                    return None  # nothing can be committed where there is no partition
+                self._forget()
+
+    def _partition_of(self, group_id: str) -> OffsetsPartition | None:
+        number = self._numbers.get(group_id)
+        if number is None:
+            count = self._count
+            if not count:
+                topic = self._manager.topics().get(OFFSETS_TOPIC)
+                if topic is None:
+                    return None
+                count = self._count = topic.partition_ids[-1] + 1
+            number = self._number_of(group_id, count)
+        with self._guard:
+            if len(self._numbers) < limits.GROUP_NUMBERS:
+                self._numbers[group_id] = number
+            return self._partition(number)
+
+    def _number_of(self, group_id: str, count: int) -> int:
+        """The partition that a group has its records in, or would have.
+
+        A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
+        are is not recorded. So the actual partitions of its groups decide, before the partitions computed from their names.
+        """
+        number, name = partition_of_group(group_id, count), checked_group(group_id)
+        if not self.fs.exists(join(self._manager.path, META_PROPERTIES)):
+            return number
+        for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
+            # damage elsewhere concerns only the groups that belong there
+            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)
+            with elsewhere, there.image() as image:
+                if name in image.groups:
+                    return there.number
+        if not self._is_whole(count):
+            told = (
+                f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
+            )
+            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._manager.path)
+        return number
+
+    def _is_whole(self, count: int) -> bool:
+        """Whether all partitions are present, judged by their numbers and the groups in them."""
+        for number, there in enumerate(self._all_partitions()):
+            if there.number != number:
+                return False
+            with suppress(CorruptionError), there.image() as image:
+                if any(partition_of_group(group_name(name), count) != number for name in image.groups):
+                    return False
+        return True
+
+    def _all_partitions(self) -> Iterator[OffsetsPartition]:
+        """Yields the existing partitions. One that the topic's creator has not created yet has no records."""
+        for number in self._all_numbers():
+            with suppress(UnknownTopicOrPartitionError):
+                with self._guard:
+                    there = self._partition(number)
+                yield there
+
+    def _all_numbers(self) -> tuple[int, ...]:
+        topic = self._manager.topics().get(OFFSETS_TOPIC)
+        return () if topic is None else topic.partition_ids
+
+    def _each_partition(self, action: Callable[[OffsetsPartition], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
+        """What `action` makes of each partition, by number, and the errors of those that it fails for.
+
+        A partition that was not created yet, or was just deleted, is in neither.
+        """
+        found: dict[int, Result] = {}
+        failed: dict[int, PylogError] = {}
+        for number in self._all_numbers():
+            try:
+                with self._guard:
+                    there = self._partition(number)
+                found[number] = action(there)
+            except UnknownTopicOrPartitionError:
+                continue
+            except ClosedError:
+                raise
+            except PylogError as error:
+                failed[number] = error
+        return found, failed
+
+    def _partition(self, number: int) -> OffsetsPartition:
+        there = self._partitions.get(number)
+        if there is None:
+            directory = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
+            there = OffsetsPartition(partial(self._manager.log, OFFSETS_TOPIC, number), directory, number)
+            self._partitions[number] = there
+        return there
+
+    def _forget(self) -> None:
+        with self._guard:
+            self._count = 0
+            self._partitions.clear()
+            self._numbers.clear()
+
+
+def _groups_in(there: OffsetsPartition) -> list[bytes]:
+    """The groups that exist in a partition."""
+    with there.image() as image:
+        return [name for name, group in image.groups.items() if group.exists]
+
+
+def _partition_keys_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:
+    """Returns the partitions of a group's offsets that are in some topics."""
+    return (
+        [partition_key for partition_key in group.entries if parse_partition_key(partition_key).topic in topics] if topics else []
+    )
