@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -431,6 +432,36 @@ def test_reading_all_timestamps_of_an_imported_segment_happens_once(
         for _ in range(5):
             store.tick()
         assert len(made) == 1
+
+
+@pytest.mark.pair("timestamps", "retention by time")
+@pytest.mark.parametrize("segment_bytes", [400, 10**6], ids=["sealed", "active"])
+def test_appends_do_not_wait_while_the_timestamps_of_an_import_are_read(
+    fs: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    finished: list[bool] = []
+    with opened(fs, clock) as store:
+        store.create_topic("t", retention_ms=DAY, segment_bytes=segment_bytes)
+        log = store.log("t")
+        for _ in range(3):
+            log.append_many([(None, b"old" * 20, (), 5), (None, b"new" * 20, (), -1)])
+
+        def decoder(*given: Any, **named: Any) -> RecordDecoder:
+            if not finished:
+                appending = threading.Thread(target=log.append, args=(b"beside",), kwargs={"timestamp": 5})
+                appending.start()
+                appending.join(5)
+                finished.append(not appending.is_alive())
+            return RecordDecoder(*given, **named)
+
+        monkeypatch.setattr(age, "RecordDecoder", decoder)
+        store.tick()
+        assert finished == [True]
+        assert log.start_offset == 0  # records without a timestamp are as old as their append
+        monkeypatch.undo()
+        clock.advance(2 * DAY)
+        store.tick()
+        assert log.start_offset == log.end_offset
 
 
 def test_describe_and_stats_show_the_same_times(tmp_path: Path) -> None:

@@ -188,6 +188,34 @@ def test_a_staged_batch_that_its_topic_takes_no_more_is_refused(fs: MemoryFileSy
             commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
 
 
+@pytest.mark.pair("option change", "Spark")
+@pytest.mark.pair("timestamps", "Spark")
+@pytest.mark.parametrize(
+    ("option", "most", "stamped"),
+    [
+        ("message_timestamp_before_max_ms", 1000, False),
+        ("message_timestamp_after_max_ms", 1000, False),
+        ("message_timestamp_before_max_ms", 1000, True),
+    ],
+)
+def test_staged_rows_are_checked_by_the_timestamp_bounds_that_count_at_their_commit(
+    fs: MemoryFileSystem, option: str, most: int, stamped: bool
+):
+    later = ManualClock(TIME + (most + 1) * (1 if option == "message_timestamp_before_max_ms" else -1))
+    options = CommitOptions(timestamp_type="LogAppendTime" if stamped else None)
+    with pylog.open(ROOT, fs=fs, clock=later) as store:
+        files = stage(fs, [{0: [b"one", b"two"]}], job="77")
+        commit_job(StoreAccess(store, fs, later), "77", files, options)
+        files = stage(fs, [{0: [b"three"]}], job="78")
+        store.alter_topic("copy", **{option: most})
+        if stamped:  # the time of the commit replaces theirs
+            commit_job(StoreAccess(store, fs, later), "78", files, options)
+            return
+        with pytest.raises(pylog.InvalidTimestampError, match=f"{option}={most}"):
+            commit_job(StoreAccess(store, fs, later), "78", files, options)
+    assert values(fs, later)[0] == [b"one", b"two"]
+
+
 def test_a_batch_jobs_rows_have_no_producer_and_its_files_go(fs: MemoryFileSystem):
     with pylog.open(ROOT, fs=fs, clock=clock()) as store:
         commit_job(StoreAccess(store, fs, clock()), "77", stage(fs, TASKS, job="77"), CommitOptions())

@@ -68,11 +68,14 @@ class Encoders:
         config: of the log's topic.
         topic: its name.
         warned: topics for which a warning about timestamps was logged; None to log none.
+
+    Attributes:
+        timestamps: the range of timestamps that the topic accepts; None if it accepts all.
     """
 
     def __init__(self, config: TopicConfig, topic: str, warned: set[str] | None) -> None:
         self._config = config
-        self._timestamps = timestamp_bounds(config, topic, warned)
+        self.timestamps = timestamp_bounds(config, topic, warned)
         self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
 
     def of(self, compression: str | None) -> BatchEncoder:
@@ -84,7 +87,7 @@ class Encoders:
     def _new(self, compression: str | None) -> BatchEncoder:
         if compression is None:
             return self.of(codec_of(self._config))
-        return encoder_of(self._config, compression, self._timestamps)
+        return encoder_of(self._config, compression, self.timestamps)
 
 
 def level_given(durability: Durability | None, default: Durability) -> Durability:

@@ -38,6 +38,11 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
         self._after_max_ms = after_max_ms
         self._warned = warned
 
+    @property
+    def limits_the_past(self) -> bool:
+        """Whether a timestamp can be too far in the past."""
+        return self._before_max_ms != limits.INT64_MAX
+
     def check(self, rows: Piece, now_ms: int) -> None:
         """Raises InvalidTimestampError if a timestamp is too far in the future, or else too far in the past.
 

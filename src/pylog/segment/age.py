@@ -41,10 +41,26 @@ def is_older(segment: LogSegment, size: int, age_ms: int, now_ms: int) -> bool:
     found = segment.examined
     if found is not None and now_ms - found.newest_ms <= age_ms and found.now_ms <= now_ms:
         return False
-    if found is None or found.size != size or (largest > now_ms and found.now_ms != now_ms):
-        found = segment.examined = _examined(segment, size, now_ms)
+    found = segment.examined = _examined(segment, size, now_ms)
     young = found.untimed and now_ms - appended <= age_ms
     return not young and now_ms - found.newest_ms > age_ms
+
+
+def examine(segment: LogSegment, size: int, age_ms: int, now_ms: int) -> bool:
+    """Reads a segment's timestamps if `is_older` will need them, so that it need not read them under a lock.
+
+    Args:
+        segment, size, age_ms, now_ms: as for `is_older`.
+
+    Returns:
+        Whether all known timestamps are older than the age: the next segment may be asked for too.
+    """
+    largest, appended = segment.largest_timestamp(), segment.appends.file_ms  # `last` may change what an append notes now
+    if 0 <= largest <= now_ms and now_ms - largest <= age_ms:
+        return False
+    if largest > now_ms or (largest >= 0 and not 0 < appended <= now_ms - age_ms):
+        segment.examined = _examined(segment, size, now_ms)
+    return True
 
 
 def begun(segment: LogSegment, before: LogSegment | None, now_ms: int) -> int:
@@ -81,9 +97,12 @@ def _begun_by_append(segment: LogSegment, before: LogSegment | None, now_ms: int
 
 
 def _examined(segment: LogSegment, size: int, now_ms: int) -> Examined:
-    """Reads all timestamps. An unreadable record counts as a record without a timestamp."""
-    untimed, newest = False, -1
-    for region in segment.regions(0, size):
+    """Reads the timestamps that were not read before. An unreadable record counts as a record without a timestamp."""
+    known = segment.examined
+    if known is None or known.size > size or (known.now_ms != now_ms and segment.largest_timestamp() > min(known.now_ms, now_ms)):
+        known = Examined(0, now_ms, False, -1)  # a timestamp of the future may be in the past now
+    start, untimed, newest = known.size, known.untimed, known.newest_ms
+    for region in segment.regions(start, size) if start < size else ():
         try:
             missing, largest = _times(region.buffer, region.table, now_ms)
         except (CorruptionError, DecompressionLimitError, UnsupportedFormatError):

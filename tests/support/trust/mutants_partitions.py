@@ -409,4 +409,22 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_trace.py::test_an_interrupt_at_any_step_of_an_append_and_a_tick_holds_no_later_line_back",),
         why="After an interrupt a thread logs no line any more.",
     ),
+    Mutant(
+        name="timestamps_are_read_under_the_lock",
+        file="pylog/log/maintenance/trimmer.py",
+        text="        trimming.examine(mutator.known_state(), source.config, now_ms)\n",
+        replacement="        pass\n",
+        tests=("tests/log/test_times.py::test_appends_do_not_wait_while_the_timestamps_of_an_import_are_read[sealed]",),
+        why="Every append waits while retention reads the timestamps of an import.",
+    ),
+    Mutant(
+        name="staged_rows_keep_the_bounds_of_their_tasks",
+        file="pylog/log/writing/refitting.py",
+        text="FinishedBatches(options.config, options.encoders.timestamps, now_ms)",
+        replacement="FinishedBatches(options.config)",
+        tests=(
+            "tests/spark/test_commit.py::test_staged_rows_are_checked_by_the_timestamp_bounds_that_count_at_their_commit[message_timestamp_before_max_ms-1000-False]",
+        ),
+        why="Spark appends rows whose timestamps the topic no longer accepts.",
+    ),
 )

@@ -5,10 +5,11 @@ This module checks and reports. `trimming` has the steps, and `retention_policy`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 
 from pylog import trace
-from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError
+from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError, StorageFailedError
 from pylog.log.maintenance import trimming
 from pylog.log.maintenance.retention_policy import Decision
 from pylog.log.reading.lookup import out_of_range
@@ -46,6 +47,8 @@ def retain(mutator: PartitionWriter, now_ms: int, group: str | None, committed: 
         The deleted segments. None, without a deletion, if the topic's retention now waits for another group.
     """
     source = mutator.source
+    with suppress(StorageFailedError):  # another process may delete these segments now; under the locks it is known
+        trimming.examine(mutator.known_state(), source.config, now_ms)
     with mutator.inspecting() as state:
         if source.config.retention_group != group:
             return None

@@ -28,6 +28,7 @@ from pylog.log.writing.pending_deletions import PendingDeletions
 from pylog.log.writing.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.record.types import TopicPartition
+from pylog.segment.age import examine as examine_age
 from pylog.segment.age import is_older
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.seal import digest_of
@@ -134,6 +135,18 @@ def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | N
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
     known = None if committed is not None and committed > state.end_offset else committed
     return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
+
+
+def examine(state: LogState, config: TopicConfig, now_ms: int) -> None:
+    """Reads the timestamps that decide what retention deletes, so that appends need not wait while they are read.
+
+    The segments keep the result. Under the locks only what has been appended since is read.
+    """
+    if config.retention_ms < 0 or "delete" not in config.cleanup_policy.split(",") or state.remote_offsets:
+        return
+    for _, segment in state.segments:
+        if not examine_age(segment, state.size_of(segment), config.retention_ms, now_ms):
+            return
 
 
 def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions, decision: Decision) -> None:

@@ -21,6 +21,7 @@ from pylog.log.options import limit_of, limit_text
 from pylog.record import kernels
 from pylog.record.batch import WHY, BatchScan, Bytes, Table, scan_batches
 from pylog.record.builder import Encoded
+from pylog.record.decoder import RecordDecoder
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
@@ -47,6 +48,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.rows import read_only
+from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import ProducerBatch
 
 _LONG: Final = struct.Struct(">q")
@@ -99,10 +101,14 @@ class FinishedBatches:
 
     Args:
         config: the topic's options; None sets no size limit.
+        timestamps: the range of timestamps that the topic accepts; None accepts all.
+        now_ms: the wall clock at the commit, in milliseconds.
     """
 
-    def __init__(self, config: TopicConfig | None = None) -> None:
+    def __init__(self, config: TopicConfig | None = None, timestamps: TimestampBounds | None = None, now_ms: int = 0) -> None:
         self._config = config
+        self._timestamps = timestamps
+        self._now_ms = now_ms
         self._turn = 0
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
@@ -125,6 +131,7 @@ class FinishedBatches:
 
         Raises:
             CorruptionError: the file does not have the expected batches.
+            InvalidTimestampError: the topic does not accept a record's timestamp now.
 
         Cost: one pass to check CRCs, and a second one to change them: a few GB/s.
         """
@@ -139,6 +146,8 @@ class FinishedBatches:
                 raise _damaged(part, part.position, "has no batch that begins where the previous appended one ended")
             kept = np.ascontiguousarray(table[:, first:])
             self._check_sizes(kept, part)
+            if self._timestamps is not None and part.append_time is None:
+                self._timestamps.check_range(*_time_range(data, kept, self._timestamps), self._now_ms)
             sequence = part.sequence + offset - base_offset
             _number(kept, offset, leader_epoch, None if producer is None else producer._replace(sequence=sequence))
             _write_numbers(data, kept, part.append_time, numbered=producer is not None)
@@ -186,6 +195,21 @@ class FinishedBatches:
         if self._buffers[self._turn].size < size:
             self._buffers[self._turn] = np.empty(size, np.uint8)
         return self._buffers[self._turn][:size]
+
+
+def _time_range(data: Bytes, table: Table, bounds: TimestampBounds) -> tuple[int, int]:
+    """Returns the smallest and the largest timestamp of the records in some batches that have one; -1 without one.
+
+    The headers have the largest of each batch. The smallest is read from the records, if it matters.
+    """
+    largest = table[MAX_TIMESTAMP]
+    if not bounds.limits_the_past:
+        return int(largest.max()), int(largest.max())
+    decoder = RecordDecoder(("timestamp",), verify=False)
+    frames = [frame for frames in (decoder.feed(data, table), decoder.finish()) for frame in frames]
+    stamps = np.concatenate([frame.column(0).view("int64").to_numpy() for frame in frames])
+    known = stamps[stamps >= 0]
+    return (int(known.min()), int(known.max())) if known.size else (-1, -1)
 
 
 def _damaged(part: BatchRange, position: int, why: str) -> CorruptionError:

@@ -383,7 +383,7 @@ class PartitionWriter:
         for request in requests:
             if request.options is not options:
                 try:
-                    refit(request, options)
+                    refit(request, options, self.clock.now_ms())
                 except PylogError as error:  # raised by the requesting thread
                     request.refuse(error)
                     continue
@@ -506,6 +506,10 @@ class PartitionWriter:
                 writer.break_off(error, "a change of its segments failed")
                 raise
             self.loaded.segments = FoundSegments.known(self._state.segments.values())  # removed segments can be closed
+
+    def known_state(self) -> LogState:
+        """Returns the log as this process knows it. Takes no lock."""
+        return self._state
 
     @contextmanager
     def inspecting(self) -> Iterator[LogState]:

@@ -54,12 +54,18 @@ def spliced(
     return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))
 
 
-def refit(request: Request, options: Options) -> None:
-    """Changes a request to other options. Raises as `fitted`; the request is then unchanged."""
+def refit(request: Request, options: Options, now_ms: int) -> None:
+    """Changes a request to other options. Raises as `fitted`; the request is then unchanged.
+
+    Args:
+        request: the request.
+        options: the topic's, as they count at the commit.
+        now_ms: the wall clock at the commit: finished batches are checked by it. Rows are checked by the time of their request.
+    """
     compression, durability = request.asked
     if isinstance(request.encoder, FinishedBatches):
         _check_parts(request.pieces, options)
-        request.encoder = FinishedBatches(options.config)
+        request.encoder = FinishedBatches(options.config, options.encoders.timestamps, now_ms)
     else:
         encoder = options.encoders.of(compression)
         request.pieces = checked_pieces(list(request.pieces), encoder, request.now_ms, _whose(request.producer, request.whole))
