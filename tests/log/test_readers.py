@@ -14,6 +14,7 @@ import pylog
 from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
+from pylog.fs.protocols import DirectoryEntry
 from pylog.log.durable_point import DELETED, mark_deleted
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store, manager_of
@@ -301,3 +302,30 @@ def test_a_reader_needs_no_more_than_permission_to_read(path: Path, store: Store
     finally:
         for each in files:
             each.chmod(0o700)
+
+
+# ---- what a crash left -------------------------------------------------------------------------------------------------------
+
+
+class Listing(OsFileSystem):
+    """Bears to be asked for directories a few times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        self.times += 1
+        assert self.times < 100
+        return super().list(path, sizes=sizes)
+
+
+@pytest.mark.pair("scan and follow", "crash")
+def test_a_reader_beside_an_interrupted_swap_loads_the_log_once_and_not_again_and_again(path: Path, store: Store) -> None:
+    append(store.log("t"), range(60))
+    store.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        (path / "t-0" / f"{0:020d}{suffix}").rename(path / "t-0" / f"{0:020d}{suffix}.swap")
+    with pylog.open(path, mode="r", fs=Listing()) as reading:
+        found = list(reading.log("t").records(isolation_level="read_committed"))
+        assert [record.value for record in found] == texts(range(60))

@@ -427,4 +427,12 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         ),
         why="Spark appends rows whose timestamps the topic no longer accepts.",
     ),
+    Mutant(
+        name="a_reader_loads_again_for_the_same_files",
+        file="pylog/log/reading/follower.py",
+        text="        if files == self._files_loaded_for or not _were_replaced(sealed, files):\n",
+        replacement="        if not _were_replaced(sealed, files):\n",
+        tests=("tests/log/test_readers.py::test_a_reader_beside_an_interrupted_swap_loads_the_log_once_and_not_again_and_again",),
+        why="A reader of a log whose swap a crash interrupted loads the log again without end.",
+    ),
 )

@@ -56,6 +56,7 @@ class Follower:
         self._header: DurablePointFile | None = None
         self._slot: DurablePoint | None = loaded.found
         self._files = [(segment.log_name, segment.size) for segment in loaded.segments]
+        self._files_loaded_for: list[tuple[str, int]] | None = None
         self._producers: ProducerStateManager | None = loaded.producers
         self.loaded = loaded
         self.gone = False
@@ -124,11 +125,14 @@ class Follower:
     def _compare_sealed_files(self) -> bool:
         """Loads the log again if a broker has deleted or replaced segments without an append, so that the header is still valid.
 
-        Called after a missing file was found.
+        Called after a missing file was found. The same files are loaded for once: an interrupted swap has segments under
+        other names, which another load does not change.
         """
         sealed = [(segment.log_name, segment.size) for segment in self.loaded.segments][:-1]
-        if not _were_replaced(sealed, self._listed()):
+        files = self._listed()
+        if files == self._files_loaded_for or not _were_replaced(sealed, files):
             return False
+        self._files_loaded_for = files
         self._replacements += 1
         self.reload()
         return True
