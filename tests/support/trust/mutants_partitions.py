@@ -87,7 +87,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="the_wrong_limit_is_named",
-        file="pylog/log/arguments.py",
+        file="pylog/log/options.py",
         text='"segment_bytes" if config.segment_bytes < config.max_message_bytes else "max_message_bytes"',
         replacement='"max_message_bytes"',
         tests=("tests/test_options_live.py::test_a_record_that_is_too_large_names_the_option_that_is_the_limit",),
@@ -332,7 +332,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_table_that_is_too_large_is_not_made_objects",
-        file="pylog/log/arguments.py",
+        file="pylog/log/writing/refitting.py",
         text="        if len(pieces) > 1:",
         replacement="        if False:",
         tests=("tests/log/test_exclusively.py::test_a_table_too_large_for_one_batch_is_refused_before_its_rows_become_objects",),
