@@ -12,6 +12,7 @@ import pytest
 import pylog
 from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
 from pylog.fs import OsFileSystem
+from pylog.store import manager_of
 
 OPEN = """
 import sys, pylog
@@ -63,7 +64,7 @@ def test_writers_that_share_the_same_lock_file_still_take_turns_without_the_brok
         with pylog.open(tmp_path) as other:
             assert other.log("t").append(b"theirs") == 0
             assert store.log("t").append(b"ours") == 1
-            assert not store._manager._locks.alone()  # type: ignore[union-attr]
+            assert not manager_of(store).locks.alone()  # type: ignore[union-attr]
 
 
 def test_a_removed_brokers_lock_file_is_made_again_and_held(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ LONGEST_S: Final = 60  # of one process
 MAKE: Final = """
 import sys, pylog
 with pylog.open(sys.argv[1]) as store:
-    store.create_topic("t", partitions=2, segment_bytes=2000)
+    store.create_topic("t", partition_count=2, segment_bytes=2000)
     for partition in (0, 1):
         for number in range(40):
             store.log("t", partition).append(b"%d" % number, key=b"k%d" % (number % 7), headers=[("h", b"x")] * (number % 2))
@@ -81,7 +81,7 @@ CHANGES: Final[dict[str, Callable[[Any], object]]] = {
     "send": _send,
     "create": lambda store: store.create_topic(f"t{threading.get_ident()}"),
     "alter": lambda store: store.alter_topic("t", segment_bytes=3000),
-    "clean": lambda store: store.clean("t"),
+    "compact": lambda store: store.compact("t"),
     "tick": lambda store: store.tick(),
 }
 
