@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import signal
@@ -103,6 +104,22 @@ def test_every_example_in_a_help_is_a_command_line_that_can_be_read(name: str) -
         ours = re.search(rf"pylog ({name}\b[^|<>]*)", example)
         assert ours is not None
         app.parse_args(shlex.split(ours[1]), exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("name", list(commands()))
+def test_every_command_can_print_the_log_lines(name: str) -> None:
+    assert "--verbose" in call(*name.split(), "--help").text
+
+
+@pytest.mark.parametrize("option", ["-v", "--verbose"])
+def test_log_lines_go_to_stderr_with_the_option_only_and_not_beyond_the_command(shop: Path, option: str) -> None:
+    level = logging.getLogger("pylog").level
+    done = call("config", str(shop), "orders", "--set", "segment.ms=1000", option, "--json")
+    assert "INFO pylog.topics Changed an option of a topic: topic=orders option=segment_ms" in done.complaints
+    assert done.json
+    assert logging.getLogger("pylog").level == level
+    assert "INFO" not in call("config", str(shop), "orders", "--set", "segment.ms=2000").complaints
+    assert "INFO pylog.store" in call("groups", "describe", str(shop), "billing", "--members", option).complaints
 
 
 @pytest.mark.slow

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import App, Group, Parameter
@@ -45,6 +48,14 @@ GroupNames = Annotated[list[str], Parameter(name="GROUP")]
 Flag = Annotated[bool, Parameter(show_default=False)]
 Json = Annotated[bool, Parameter(name="--json", show_default=False)]
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], show_default=False)]
+Verbose = Annotated[
+    bool,
+    Parameter(
+        name=["--verbose", "-v"],
+        show_default=False,
+        help="Print log lines to stderr: what is deleted, moved, recovered or changed.",
+    ),
+]
 
 
 def command(group: Group, name: str | None = None, under: App = app) -> Callable[[Command], Command]:
@@ -59,11 +70,44 @@ def command(group: Group, name: str | None = None, under: App = app) -> Callable
     """
 
     def register(function: Command) -> Command:
-        kwargs: dict[str, Any] = {} if name is None else {"name": name}
-        under.command(function, group=group, help_epilogue=_examples(function), **kwargs)
+        kwargs: dict[str, Any] = {"name": name or function.__name__.replace("_", "-")}
+        under.command(_with_log_lines(function), group=group, help_epilogue=_examples(function), **kwargs)
         return function
 
     return register
+
+
+def _with_log_lines(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Gives a command the option `--verbose`. One that has an option of this name prints the log lines too."""
+    parameters = inspect.signature(function, eval_str=True).parameters
+    has_its_own = "verbose" in parameters
+
+    @functools.wraps(function)
+    def verbose_command(*arguments: Any, verbose: bool = False, **options: Any) -> int | None:
+        with log_lines() if verbose else nullcontext():
+            return function(*arguments, **options, **({"verbose": verbose} if has_its_own else {}))
+
+    added = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)
+    changed = inspect.Signature([*parameters.values(), *([] if has_its_own else [added])])
+    verbose_command.__signature__ = changed  # type: ignore[attr-defined]
+    verbose_command.__annotations__ = {each.name: each.annotation for each in changed.parameters.values()}
+    del verbose_command.__wrapped__  # cyclopts would read its signature
+    return verbose_command
+
+
+@contextmanager
+def log_lines() -> Iterator[None]:
+    """Prints pylog's log lines of level INFO and above to stderr."""
+    handler, logger = logging.StreamHandler(), logging.getLogger("pylog")
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _examples(function: Callable[..., Any]) -> str:

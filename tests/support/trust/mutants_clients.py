@@ -184,4 +184,12 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_names.py::test_a_call_of_a_class_that_has_a_factory_names_the_factory",),
         why="A call of a class makes an object without its parts, which fails later and elsewhere.",
     ),
+    Mutant(
+        name="a_command_prints_no_log_lines",
+        file="pylog/cli/app.py",
+        text="        with log_lines() if verbose else nullcontext():\n",
+        replacement="        with nullcontext():\n",
+        tests=("tests/cli/test_frame.py::test_log_lines_go_to_stderr_with_the_option_only_and_not_beyond_the_command[-v]",),
+        why="A command that deletes says nothing of what it deletes.",
+    ),
 )
