@@ -78,7 +78,7 @@ class Store(FactoryMade, factory="pylog.open"):
     def _begin_ticking(self, interval_ms: int) -> None:
         try:
             self._upkeep.begin(interval_ms)
-        except BaseException:  # such as that there can be no more threads
+        except BaseException:  # for example, if no thread can be started
             self._manager.release()
             raise
 

@@ -131,7 +131,7 @@ def test_a_position_that_its_log_was_cut_below_keeps_no_other_from_being_committ
         clock.advance(1_000)
         consumer.poll()
         assert committed(store) == {1: 10}
-        assert "10 lies beyond the end of t-0, which is 5" in caplog.text
+        assert "10 is past the end of t-0, which is 5" in caplog.text
         caplog.clear()
         consumer.seek(T1, 7)
         consumer.commit()
@@ -141,7 +141,7 @@ def test_a_position_that_its_log_was_cut_below_keeps_no_other_from_being_committ
         consumer.commit()
         assert [(set(offsets), error) for offsets, error in called] == [({T1}, None)]
         assert caplog.text == ""  # it was said
-        with pytest.raises(pylog.OffsetOutOfRangeError, match="beyond the end of t-0"):
+        with pytest.raises(pylog.OffsetOutOfRangeError, match="past the end of t-0"):
             consumer.commit({T0: 10, T1: 9})
         store.log("t", 0).append_many([b"x"] * 5)
         consumer.seek(T1, 5)

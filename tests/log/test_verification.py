@@ -360,7 +360,7 @@ def test_an_aborted_transaction_that_an_index_lacks_is_named(transactional: Path
     path.write_bytes(b"".join(entry.encoded() for entry in entries))
     (found,) = verify(transactional, "txn").findings
     assert (found.kind, found.path, found.offset) == ("derived", str(path), gone.first_offset)
-    assert "lacks an aborted transaction" in found.message
+    assert "does not have an aborted transaction" in found.message
 
 
 def test_a_committed_transaction_that_an_index_calls_aborted_is_named(transactional: Path) -> None:

@@ -120,7 +120,7 @@ BAD: list[tuple[Any, Any, type[pylog.PylogError], str]] = [
     ("g", {T0: -1}, pylog.InvalidArgumentError, "offset=-1"),
     ("g", {T0: True}, pylog.InvalidArgumentError, "offset=True"),
     ("g", {T0: "1"}, pylog.InvalidArgumentError, "offset='1'"),
-    ("g", {T0: 11}, pylog.OffsetOutOfRangeError, "beyond the end of t-0, which is 10"),
+    ("g", {T0: 11}, pylog.OffsetOutOfRangeError, "past the end of t-0, which is 10"),
     ("g", {T0: OffsetAndMetadata(1, "m" * 4097)}, pylog.InvalidArgumentError, "4096 UTF-16"),
     ("g", {T0: OffsetAndMetadata(1, "😀" * 2049)}, pylog.InvalidArgumentError, "4096 UTF-16"),
     ("g", {T0: OffsetAndMetadata(1, "\udc00")}, pylog.InvalidArgumentError, "surrogate"),
@@ -257,7 +257,7 @@ def test_nothing_is_committed_for_a_log_that_another_process_has_deleted_or_cut(
         other.log("t", 0).append_many([b"x"] * 9)
         store.offsets.commit("g", {T0: 9})
         other.log("t", 0).truncate(4)
-        with pytest.raises(pylog.OffsetOutOfRangeError, match="offset 9 lies beyond the end of t-0, which is 4"):
+        with pytest.raises(pylog.OffsetOutOfRangeError, match="offset 9 is past the end of t-0, which is 4"):
             store.offsets.commit("g", {T0: 9})
         other.delete_topic("t")
         with pytest.raises(pylog.UnknownTopicOrPartitionError):

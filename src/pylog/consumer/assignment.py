@@ -45,7 +45,7 @@ _OF_A_LOG: Final = (  # that was deleted, perhaps during the check, or truncated
 
 
 class Surroundings(NamedTuple):
-    """What a consumer does when its assignment changes.
+    """The calls into a consumer when its assignment changes.
 
     Attributes:
         place_of: creates the state of a newly assigned partition.

@@ -97,7 +97,7 @@ class _Content(NamedTuple):
         data: the bytes; None if the file is missing, or too large to read.
         lines: in file order; of a damaged file, the readable ones.
         offsets: of a sound file; empty if the file is damaged.
-        complaint: what is wrong with the file; None if it is sound.
+        complaint: the fault of the file; None if it is sound.
         refused: true if the file must not be replaced, because a later program may need it.
     """
 
@@ -143,7 +143,7 @@ class Checkpoint:
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong with the file, or None. An unreadable file counts as empty (storage-format 3.5.3)."""
+        """The fault of the file, or None. An unreadable file counts as empty (storage-format 3.5.3)."""
         return self._content.complaint
 
     def offsets(self) -> Offsets:

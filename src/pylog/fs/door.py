@@ -41,7 +41,7 @@ class Door:
             pause.wait(_NAP_S)
             waited += _NAP_S
         for kept in below:
-            file_below = kept()  # an error that somebody keeps has it in its traceback
+            file_below = kept()  # a kept error has it in its traceback
             if file_below is not None:
                 file_below.close()
 

@@ -1,7 +1,7 @@
 """Guards a directory that is open for writing: its names must still lead to the files that are open.
 
-People restore a backup over a running store, rename its directory, or remove it. The open files stay usable, but nobody finds
-them by name any more, and each name leads to a file that the store does not know. So every call that creates, renames, cuts or
+People restore a backup over a running store, rename its directory, or remove it. The open files stay usable, but their names
+no longer lead to them, and each name leads to a file that the store does not know. So every call that creates, renames, cuts or
 removes a file by name goes through `HeldDirectory`, which first compares device and inode.
 """
 

@@ -217,7 +217,7 @@ def owner(path: str) -> int | None:
             os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         )  # O_NONBLOCK: a pipe must not block
     except OSError as error:
-        raise_if_none_left(error, path)  # otherwise a broker at work would not be noticed
+        raise_if_none_left(error, path)  # otherwise a running broker would not be noticed
         return None  # no lock file, or one that this user may not open: no lock can be detected
     try:
         kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, 0, 0)))

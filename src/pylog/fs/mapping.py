@@ -61,7 +61,7 @@ class Mapping:
 
         Args:
             start: in bytes, a multiple of a page.
-            size: in bytes; what lies beyond the mapping does not count.
+            size: in bytes; bytes past the mapping do not count.
         """
         assert self._address is not None
         _madvise(self._address + start, min(size, self.size - start), mmap.MADV_DONTNEED)

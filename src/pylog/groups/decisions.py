@@ -118,7 +118,7 @@ def created_partitions(before: GroupState, after: GroupState, available: Topics,
 
 
 def give_up(state: GroupState, member_id: str, partitions: Collection[TopicPartition]) -> GroupState:
-    """Releases partitions that a member has stopped reading. A revocation that was begun is completed even if the member is to
+    """Releases partitions that a member has stopped reading. A revocation that was begun is completed even if the member will
     get the partitions back; otherwise the log would show it as their owner forever.
     """
     me = state.members[member_id]

@@ -46,7 +46,7 @@ class MemberDescription:
         client_id, host: of its consumer.
         epoch: the one that it has reached; None for Kafka's classic protocol, whose members all have the group's.
         assignment: the partitions that it reads.
-        target: those that it is to read, once others have given them up; None for the classic protocol.
+        target: those that it will read once their owners have released them; None for the classic protocol.
     """
 
     member_id: str

@@ -189,7 +189,7 @@ class PartitionLog:
         try:
             writer = None if owner is None else owner.writer
             if writer is not None:
-                return writer.header.changed() or writer.is_catching_up  # in this order: what it takes is published before
+                return writer.header.changed() or writer.is_catching_up  # in this order: its changes are published first
             if owner is not None and (owner.loaded is not self._followed or owner.close_count != self._close_count):
                 return True
             return self._follower.may_have_changed()

@@ -329,7 +329,7 @@ def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerStateManager:
 
 
 class Idleness(NamedTuple):
-    """When a producer is forgotten: at a time in milliseconds it has been idle for so many."""
+    """The expiry of producers: `expiration_ms` of idle time at `now_ms`, both in milliseconds."""
 
     now_ms: int
     expiration_ms: int

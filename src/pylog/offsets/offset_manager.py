@@ -156,7 +156,7 @@ class OffsetManager:
         except UnknownTopicOrPartitionError:
             end = (log := self._manager.log(*partition)).snapshot().end_offset  # created again, or deleted
         if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
-            told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
+            told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
 
     def _checked_metadata(self, metadata: object) -> bytes:

@@ -155,7 +155,7 @@ class OffsetsPartition:
         rows = records_of([(key, value, (), now_ms) for key, value in items], clock_ms)
         offsets = self._log.append(clock_ms, rows, durability=durability, atomic=atomic, by_owner=True).offsets
         with self._guard:
-            if self._position == offsets.start:  # else replaying what lies between will come upon them
+            if self._position == offsets.start:  # otherwise the replay finds them
                 for offset, (key, value) in zip(offsets, items, strict=True):
                     self._image.take_own(offset, key, value)
                 self._position = offsets.stop

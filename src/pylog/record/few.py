@@ -220,7 +220,7 @@ def joined_rows(parts: Sequence[Piece]) -> Piece:
 
 
 def least_bound(parts: Sequence[Piece]) -> int:
-    """What the `size_bound` of the joined records is at least, without joining them: a bound of several parts counts the
+    """Returns a lower bound of the `size_bound` of the joined records, without joining them: a bound of several parts counts the
     beginning of a batch, and of a column of headers, for each of them.
 
     >>> parts = [few_rows([(0, None, b"a", ())]), few_rows([(0, None, b"b", ())])]

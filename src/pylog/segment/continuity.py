@@ -1,6 +1,6 @@
 """Checks whether batches can follow each other: fields outside Kafka's CRC are compared with the neighbours.
 
-A batch's base offset, its length and its leader epoch lie outside of its CRC. The length is checked by what follows it; the other
+A batch's base offset, its length and its leader epoch are outside its CRC. The length is checked by what follows it; the other
 two here: offsets rise, and an epoch that only one batch has, out of order with both of its neighbours, is damage.
 """
 
@@ -89,7 +89,7 @@ def _out_of_reach(table: Table, near: int) -> list[Suspect]:
 
 
 def _ends(table: Table) -> tuple[Table, Table]:
-    """First and last offsets; a wrapper of magic 0 or 1 says only its last, and its records lie somewhere before."""
+    """First and last offsets; a wrapper of magic 0 or 1 says only its last, and its records are before it."""
     last = table[LAST_OFFSET]
     return np.where(table[MAGIC] == 2, table[BASE_OFFSET], last), last
 

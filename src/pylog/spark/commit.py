@@ -220,8 +220,8 @@ def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, 
         how = f"begins at offset {start} now" if trimmed else f"has been compacted after offset {first}"
         raise OffsetOutOfRangeError(
             f"{target.topic}-{target.partition} {how}: whether micro-batch {intent.batch} of query "
-            f"{intent.query}, which broke off when the log ended at {target.end_offset}, was in what is gone cannot be told; "
-            "start the query with a new checkpoint",
+            f"{intent.query}, which broke off when the log ended at {target.end_offset}, was among the deleted "
+            "records is unknown; start the query with a new checkpoint",
             offset=target.end_offset,
         )
     return known or 0

@@ -47,7 +47,7 @@ class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         topic, partition: which.
-        end_offset: of its log when this was decided: nothing of the micro-batch lies below.
+        end_offset: of its log when this was decided: no record of the micro-batch is below.
         records: how many of them the micro-batch has; said when it is done.
     """
 
@@ -79,7 +79,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc32c: str = ""
 
     def sealed(self) -> Intent:
-        """The same with the checksum that belongs to it."""
+        """Returns the document with its checksum."""
         bare = msgspec.structs.replace(self, crc32c="")
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 

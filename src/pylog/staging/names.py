@@ -57,7 +57,7 @@ def staged_names(fs: FileSystem, root: str) -> dict[str, StagingName]:
 
 
 def remove_staged(fs: FileSystem, root: str, job: str, up_to: int = 0) -> None:
-    """Removes a job's files, of a query's those of its batches so far. What cannot be removed stays: nobody reads it again.
+    """Removes a job's files, of a query's those of its batches so far. What cannot be removed stays: it is never read again.
 
     Args:
         fs, root: the store's.
@@ -70,7 +70,7 @@ def remove_staged(fs: FileSystem, root: str, job: str, up_to: int = 0) -> None:
 
 
 def sweep(fs: FileSystem, root: str, now_ms: int) -> list[str]:
-    """Removes what dead jobs have left, and what is too old to be of a living one that cannot be seen from here.
+    """Removes files of dead jobs, and files too old to be of a living one that cannot be seen from here.
 
     Args:
         fs, root: the store's.

@@ -1,7 +1,7 @@
-"""`check`: whether everything that should always be true of an open store is true (reliability 6.5). It changes nothing.
+"""`check`: checks the invariants of an open store (reliability 6.5). Changes nothing.
 
-One pass over the batch headers of each partition compares the segments with what was derived from them, and with what the open
-log believes. `verification` makes the same pass over every byte. Damage is a finding, never an error.
+One pass over the batch headers of each partition compares the segments with their derived files and with the state of the open
+log. `verification` makes the same pass over every byte. Damage is a finding, never an error.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_rea
 from pylog.segment.segment import LogSegment, limit_of, vanished
 
 TEMPORARY: Final = ".tmp"
-UNFINISHED: Final = "is left over from something that was not finished"
+UNFINISHED: Final = "is left over from an unfinished operation"
 _DERIVED: Final = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)  # of one segment's `.log` file
-MOST_FINDINGS: Final = 1000  # about one file: a disk full of damage must not fill the memory
+MOST_FINDINGS: Final = 1000  # for one file: many damaged batches must not fill the memory
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
 def check_store(fs: FileSystem, root: str, partitions: Iterable[Look]) -> Report:
-    """Checks all invariants of a store's partitions. It prints nothing, changes nothing, and raises for no damage.
+    """Checks all invariants of a store's partitions. Prints and changes nothing, and raises no error for damage.
 
     Args:
         fs, root: the log directory.
-        partitions: those to look into. One that cannot be opened is a finding, one that was deleted meanwhile is not.
+        partitions: the partitions to check. One that cannot be opened is a finding; one that was just deleted is not.
 
     Returns:
         A `Report` without verdicts.
 
-    Cost: one pass over the batch headers, and over the files beside them. Spec: reliability 6.5.
+    Cost: one pass over the batch headers, and over the derived files. Spec: reliability 6.5.
     """
     ends, findings = read_ends(fs, root)
     report = Report().with_findings(findings)
@@ -88,13 +88,13 @@ def check_partition(partition: Partition) -> Report:
     return watch.report().with_findings([*check_files(partition), *_check_state(partition, watch)])
 
 
-# ---- what lies in a directory ------------------------------------------------------------------------------------------------
+# ---- files of a partition ----------------------------------------------------------------------------------------------------
 
 
 def check_files(partition: Partition) -> Iterator[Finding]:
-    """What a partition's directory holds beside sound segments: sizes, names, snapshots, the header."""
+    """Checks the files of a partition's directory: sizes, names, snapshots, the header."""
     try:
-        slot = partition.slot()  # before the sizes: they only grow
+        slot = partition.slot()  # before the sizes, which only grow
         entries = {entry.name: entry for entry in partition.fs.list(partition.directory) if entry.is_file}
         yield from _check_sizes(partition, entries)
         yield from _check_names(partition, entries)
@@ -106,22 +106,22 @@ def check_files(partition: Partition) -> Iterator[Finding]:
 
 
 def _check_sizes(partition: Partition, entries: Mapping[str, DirectoryEntry]) -> Iterator[Finding]:
-    """Each segment's file is there, and holds what its log believes."""
+    """Checks that each segment's file exists and has the size of the log's state."""
     for segment, _ in partition.segments():
         entry, size = entries.get(segment.log_name), partition.state.size_of(segment)
         if entry is None:
-            if partition.quiet:  # else retention may have taken it
+            if partition.quiet:  # otherwise retention may have deleted it
                 yield about("missing", segment.path, "is gone", size=size, offset=segment.base_offset)
         elif entry.size < size:
-            told = f"has {entry.size} bytes, and {size} were in the log"
+            told = f"has {entry.size} bytes, but the log has {size}"
             yield about("missing", segment.path, told, position=entry.size, size=size - entry.size)
         elif entry.size > size and segment is not partition.state.active:
-            told = f"has {entry.size} bytes, and {size} were in the log when it was sealed"
+            told = f"has {entry.size} bytes, but the log had {size} when it was sealed"
             yield about("state", segment.path, told, position=size, size=entry.size - size)
 
 
 def _check_names(partition: Partition, entries: Mapping[str, DirectoryEntry]) -> Iterator[Finding]:
-    """Nothing unfinished and nothing of a segment that is gone is left, and no segment is unknown."""
+    """Checks for unfinished files, files of deleted segments, and unknown segments."""
     bases = {segment.base_offset for segment, _ in partition.segments()}
     for name in entries if partition.quiet else ():
         path, found = join(partition.directory, name), names.parse(name)
@@ -129,13 +129,13 @@ def _check_names(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
             yield about("leftover", path, UNFINISHED)
         elif found is not None and not found.state and found.offset not in bases:
             if found.suffix == names.LOG:
-                yield about("state", path, "is no segment that the log knows", size=entries[name].size, offset=found.offset)
+                yield about("state", path, "is a segment that is not in the log", size=entries[name].size, offset=found.offset)
             elif found.suffix in _DERIVED:
-                yield about("leftover", path, "is left over from a segment that is gone", offset=found.offset)
+                yield about("leftover", path, "is left over from a deleted segment", offset=found.offset)
 
 
 def _check_snapshots(partition: Partition, entries: Mapping[str, DirectoryEntry]) -> Iterator[Finding]:
-    """Each producer snapshot can be read, and is named by an offset that the log has reached (storage-format 3.10)."""
+    """Checks that each producer snapshot is readable and named by an offset up to the log end (storage-format 3.10)."""
     end, beyond = partition.state.end_offset, -1
     for name in entries:
         found, path = names.parse(name), join(partition.directory, name)
@@ -151,11 +151,11 @@ def _check_snapshots(partition: Partition, entries: Mapping[str, DirectoryEntry]
 
 
 def _check_header(partition: Partition, slot: DurablePoint | None, entries: Mapping[str, DirectoryEntry]) -> Iterator[Finding]:
-    """What the `durable-point` file says agrees with the files, unless another program has written since (reliability 12)."""
+    """Checks the `durable-point` file against the files, unless another program has written since (reliability 12)."""
     path = join(partition.directory, names.DURABLE_POINT)
     if slot is None:
         size = entries[names.DURABLE_POINT].size
-        if size >= SLOT_SIZE and partition.state.end_offset > 0:  # else who wrote its first slot may have died amid that
+        if size >= SLOT_SIZE and partition.state.end_offset > 0:  # otherwise its creator may have died during the first write
             yield about("derived", path, "has no valid slot", size=size)
     elif slot.durable_base == slot.active_base and slot.durable_position > slot.published_position:
         yield about("derived", path, f"has {slot.durable_position} bytes durable, and {slot.published_position} published")
@@ -168,7 +168,7 @@ def _check_header(partition: Partition, slot: DurablePoint | None, entries: Mapp
 
 
 def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
-    """What a log publishes is possible, and is what its batches say."""
+    """Checks that the published state is consistent, and matches the batches."""
     state, directory = partition.state, partition.directory
     try:
         state.segments.check()
@@ -181,32 +181,32 @@ def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
     if state.active is None or watch.damaged:
         return
     if watch.end != state.active_size:
-        told = f"has batches up to position {watch.end}, and the log publishes {state.active_size} bytes"
+        told = f"has batches up to position {watch.end}, but the log publishes {state.active_size} bytes"
         yield about("state", state.active.path, told, position=watch.end)
     if watch.next_offset > state.end_offset:
-        told = f"has batches up to offset {watch.next_offset}, and the log ends at {state.end_offset}"
+        told = f"has batches up to offset {watch.next_offset}, but the log ends at {state.end_offset}"
         yield about("state", state.active.path, told, offset=state.end_offset)
 
 
-# ---- what lies in the root ---------------------------------------------------------------------------------------------------
+# ---- checkpoints -------------------------------------------------------------------------------------------------------------
 
 
 def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
-    """The checkpoints understate: the partition neither ends nor begins before what they say."""
+    """Checks that the checkpoints do not overstate the log start and the log end."""
     state, key, log_start = partition.state, partition.key, ends.log_starts.get(partition.key, 0)
     if ends.recovery_points.get(key, 0) > state.end_offset:
-        now, _ = read_ends(partition.fs, ends.root)  # a truncation may have lowered it, and the end, since
+        now, _ = read_ends(partition.fs, ends.root)  # read again: a truncation may have lowered both
         reached = now.recovery_points.get(key, 0)
         if reached > state.end_offset and not partition.has_moved():
             yield partition.short_of(reached, RECOVERY_POINT)
     if log_start > state.start_offset and partition.quiet:
-        told = f"says that {partition.directory} starts at {log_start}, behind its start {state.start_offset}"
+        told = f"gives {partition.directory} the start {log_start}, after its start {state.start_offset}"
         yield about("state", join(ends.root, LOG_START), told, offset=log_start)
     yield from _check_start(partition, log_start)
 
 
 def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
-    """Who removes a log's first segments moves its start, or the first leader epoch's (6.13.2); if nobody did, they are lost."""
+    """Reports missing first segments as lost, unless the log start or the first leader epoch is after them (6.13.2)."""
     epochs, _ = partition.epochs()
     first = next((segment for segment, _ in partition.segments()), None)
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
@@ -218,7 +218,7 @@ def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
             )
             return
         path = join(partition.directory, names.file_name(offset, names.LOG))
-        told = f"is not there: the leader epochs begin at offset {offset}, and the first segment at {first.base_offset}"
+        told = f"is missing: the leader epochs begin at offset {offset}, but the first segment at {first.base_offset}"
         yield about("missing", path, told, offset=offset)
 
 
@@ -226,12 +226,12 @@ def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
 
 
 class LogWatch:
-    """Compares what belongs to a partition with its batches, while they go by in order.
+    """Compares the derived files of a partition with its batches, in one pass.
 
     Attributes:
-        damaged: whether anything of the log is not what was written; then its gaps and its end prove nothing.
-        end: position behind the last batch of the last segment.
-        next_offset: the offset behind the last batch; -1 before the first.
+        damaged: true if any batch is damaged; gaps and the end are then inconclusive.
+        end: the position after the last batch of the last segment.
+        next_offset: the offset after the last batch; -1 before the first.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -239,9 +239,9 @@ class LogWatch:
         self._epochs = _EpochWatch(partition)
         self._gaps: list[Finding] = []
         self._cut = partition.was_cut()
-        self._sparse = False  # something was compacted: gaps prove nothing
-        self._thinned = False  # the same of the gap between two segments
-        self._sealed_end: int | None = None  # of the segment before, as its seal says
+        self._sparse = False  # a compaction has run: gaps are normal
+        self._thinned = False  # the gap between two segments may be a compaction's
+        self._sealed_end: int | None = None  # of the previous segment, by its seal
         self._current: _SegmentWatch | None = None
         self._findings: list[Finding] = list(self._epochs.findings)
         self._counts = Report(partitions=1)
@@ -250,12 +250,12 @@ class LogWatch:
         self.next_offset = -1
 
     def follow(self, segment: LogSegment, size: int, stretches: Iterator[WalkedRange]) -> FileVerdict:
-        """Takes a segment's stretches, all of them, in order.
+        """Checks all stretches of a segment, in order.
 
         Args:
-            segment: whose they are.
-            size: bytes of its file that count.
-            stretches: from the first batch on. An error that they raise is a finding.
+            segment: the segment.
+            size: the valid bytes of its file.
+            stretches: from the first batch on. An error that they raise becomes a finding.
         """
         watch = self._current = _SegmentWatch(self._partition, segment, size)
         self._enter(segment)
@@ -266,7 +266,7 @@ class LogWatch:
         except PylogError as error:
             self.damaged = True
             if isinstance(error, StorageFailedError) and vanished(error):
-                watch.findings.clear()  # retention took it; if nobody did, `check_files` tells
+                watch.findings.clear()  # deleted by retention; otherwise `check_files` reports it
             else:
                 watch.findings.append(of_error(error, segment.path))
         for finding in self._partition.behind_the_end("corrupt") if self._partition.is_active(segment) else ():
@@ -280,27 +280,27 @@ class LogWatch:
 
     @property
     def whole(self) -> bool:
-        """Whether every record that was ever between two others is still there: nothing damaged, missing or compacted."""
+        """Whether the log is complete: nothing was damaged, lost or compacted."""
         return not self._sparse and not self._thinned and not self.damaged and not self._gaps
 
     def tell(self, finding: Finding) -> None:
-        """Adds what somebody else found wrong with the batches of the segment that is being taken."""
+        """Adds a finding about the current segment's batches from another check."""
         assert self._current is not None
         self._current.tell(finding)
 
     def report(self) -> Report:
         """Everything found."""
-        if self.damaged:  # then it is no wonder that other things do not fit
+        if self.damaged:  # further mismatches are consequences
             return self._counts.with_findings(self._findings)
         gaps = [] if self._sparse else self._gaps
         return self._counts.with_findings([*self._findings, *gaps, *self._epochs.misfits])
 
     def _enter(self, segment: LogSegment) -> None:
-        """Compares where a segment begins with the end of the one before."""
+        """Compares a segment's base with the end of the previous one."""
         end = self.next_offset if self._sealed_end is None else self._sealed_end
         if 0 <= end < segment.base_offset:
             path = join(segment.directory, names.file_name(end, names.LOG))
-            told = f"is not there: no segment holds offset {end}, and the next one begins at {segment.base_offset}"
+            told = f"is missing: no segment has offset {end}, and the next one begins at {segment.base_offset}"
             finding = about("missing", path, told, offset=end)
             if self._sealed_end is not None:
                 self.tell(finding)
@@ -311,16 +311,16 @@ class LogWatch:
         self.next_offset = max(self.next_offset, segment.base_offset)
 
     def _may_be_compacted(self, end: int, following: LogSegment) -> bool:
-        """Whether compaction may have left a gap before a segment: it got there, and took all files of what was in between.
+        """Whether compaction may have left the gap before a segment: it has reached it, and all files in between are deleted.
 
-        It removes a `.log` file before those that were derived from it, and its seal or `.swap` tells of the gap until they are
-        gone. So one that stands there alone was left by somebody who took the `.log` file and nothing else.
+        Compaction removes a `.log` file before its derived files, and its seal or `.swap` records the gap until they are deleted.
+        So a derived file alone means that only the `.log` file was lost.
         """
         if self._partition.compacted_to < following.base_offset:
             return False
         found = [names.parse(entry.name) for entry in self._partition.fs.list(self._partition.directory)]
         between = [name for name in found if name is not None and end <= name.offset < following.base_offset]
-        logs = {name.offset for name in between if name.suffix == names.LOG}  # in whatever state: a broker renames what goes
+        logs = {name.offset for name in between if name.suffix == names.LOG}  # brokers rename before deleting
         return all(name.offset in logs for name in between if name.suffix in _DERIVED and not name.state)
 
     def _take(self, segment: LogSegment, stretch: WalkedRange) -> None:
@@ -332,20 +332,20 @@ class LogWatch:
 
 
 def _is_dense(table: Table, next_offset: int) -> bool:
-    """Whether some batches follow on from an offset without a gap, in records too."""
+    """Whether batches follow an offset without a gap, also between records."""
     first, last = table[BASE_OFFSET], table[LAST_OFFSET]
     follows = int(first[0]) == next_offset and bool((first[1:] == last[:-1] + 1).all())
     return follows and bool((last - first + 1 == table[COUNT]).all())
 
 
 class _EpochWatch:
-    """Whether the leader epoch checkpoint says of each batch what it has itself (storage-format 6.13)."""
+    """Compares the leader epoch checkpoint with the batches (storage-format 6.13)."""
 
     def __init__(self, partition: Partition) -> None:
         epochs, self.findings = partition.epochs()
         self._path = join(partition.directory, names.LEADER_EPOCH_CHECKPOINT)
-        self._start_offset = partition.state.start_offset  # a broker cuts entries below the start as soon as that is raised
-        self._judged = not self.findings  # a damaged one says nothing
+        self._start_offset = partition.state.start_offset  # a broker removes entries below the start at once
+        self._judged = not self.findings  # a damaged one is not compared
         self._lacking = epochs is None
         self._epochs, self._starts = np.array(epochs or [EpochEntry(-1, -1)], np.int64).T
         self.misfits: list[Finding] = []
@@ -359,7 +359,7 @@ class _EpochWatch:
         if wrong.any():
             batch = int(np.argmax(wrong))
             offset, epoch = int(table[BASE_OFFSET, batch]), int(table[LEADER_EPOCH, batch])
-            told = "is not there" if self._lacking else f"does not give offset {offset} the leader epoch {epoch}"
+            told = "is missing" if self._lacking else f"does not give offset {offset} the leader epoch {epoch}"
             self.misfits.append(about("derived", self._path, f"{told}, as its batch in {segment.path} has", offset=offset))
 
 
@@ -368,7 +368,7 @@ class _SegmentWatch:
 
     def __init__(self, partition: Partition, segment: LogSegment, size: int) -> None:
         self._segment = segment
-        self._sealed = not partition.is_active(segment)  # when its state was published
+        self._sealed = not partition.is_active(segment)  # at the time of the state
         self._path = segment.path
         self._next_offset = segment.base_offset
         self._indexes: list[_IndexWatch] = []
@@ -382,11 +382,11 @@ class _SegmentWatch:
         except StorageFailedError as error:
             if not vanished(error):
                 self.findings.append(of_error(error, self._path))
-        known = partition.known_of(segment)  # of a sealed one `walk` has compared what its seal says
+        known = partition.known_of(segment)  # `walk` has compared the seal of a sealed one
         self._reader = None if known is None else SealedReader(known)
 
     def _load_seal(self, fs: FileSystem, size: int) -> None:
-        """Takes the segment's seal, if it has a sound one of its own."""
+        """Loads the segment's own seal, if it is sound."""
         if not self._sealed:
             return
         try:
@@ -400,7 +400,7 @@ class _SegmentWatch:
             self.seal = seal
 
     def _load_indexes(self, partition: Partition) -> None:
-        """Takes the indexes: those in memory of a segment that is appended to, else the files."""
+        """Loads the indexes: of the active segment from memory, else from files."""
         segment = self._segment
         in_memory = partition.writable and segment.builder is not None
         if in_memory:
@@ -420,7 +420,7 @@ class _SegmentWatch:
             for index in self._indexes:
                 index.take(stretch)
             self.batches += table.shape[1]
-            self.records += int(np.abs(table[COUNT]).sum())  # -1 where an old format does not say
+            self.records += int(np.abs(table[COUNT]).sum())  # -1 if an old format has no count
             self.bytes += int(table[SIZE].sum())
             self.end = shift + int(table[POSITION, -1] + table[SIZE, -1])
             self._next_offset = int(table[LAST_OFFSET, -1]) + 1
@@ -433,7 +433,7 @@ class _SegmentWatch:
             self.findings.append(finding)
 
     def _altered(self, altered: Altered) -> Finding:
-        """That some header of the segment that is appended to is another one than the log's digest says; which, is not known."""
+        """Reports that a header in the active segment differs from the log's digest; it is not known which one."""
         told, size = f"{ALTERED}: those of {altered.end} bytes", altered.end - altered.start
         return about("corrupt", self._path, told, position=altered.start, size=size, offset=self._segment.base_offset)
 
@@ -443,11 +443,11 @@ class _SegmentWatch:
         return Finding("corrupt", self._path, position, end - position, offset, next_offset, message)
 
     def finish(self) -> list[Finding]:
-        """Everything found about the segment."""
+        """Returns all findings about the segment."""
         return self.findings + [found for index in self._indexes for found in index.finish(whole=not self.damaged)]
 
     def verdict(self, size: int) -> FileVerdict:
-        """What became of the `.log` file."""
+        """Returns the verdict on the `.log` file."""
         kinds = [finding.kind for finding in self.findings if finding.path == self._path]
         return FileVerdict(self._path, size, self.batches, self.seal is not None, kinds[0] if kinds else GOOD)
 
@@ -456,14 +456,14 @@ class _SegmentWatch:
 
 
 class _IndexWatch:
-    """An index while the batches that it leads to go by; the first entry that does not fit them is told.
+    """Compares an index with its batches in one pass, and reports the first entry that does not match.
 
     Args:
         path: the index file.
         kind: of the finding.
-        entry_size: bytes.
-        offsets: of the entries, rising.
-        complete: the segment never changes again.
+        entry_size: in bytes.
+        offsets: of the entries, ascending.
+        complete: true if the segment is sealed.
     """
 
     def __init__(self, path: str, kind: str, entry_size: int, offsets: Longs, *, complete: bool) -> None:
@@ -483,15 +483,15 @@ class _IndexWatch:
         self._last_offset = int(stretch.table[LAST_OFFSET, -1])
 
     def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
-        """The first entry that these batches can judge, and of it and those behind it, which are right."""
+        """Returns the first entry within these batches, and for it and the next ones whether they match."""
         raise NotImplementedError
 
     def entries_of(self, table: Table) -> slice:
-        """The entries with offsets behind the batches before, and not behind these."""
+        """Returns the entries with offsets in these batches."""
         return slice(*self.offsets.searchsorted((self._last_offset, int(table[LAST_OFFSET, -1])), "right").tolist())
 
     def finish(self, *, whole: bool) -> list[Finding]:
-        """What was found. `whole`: every batch went by."""
+        """Returns the finding, if any. `whole`: all batches were compared."""
         if self._wrong is None and whole and self._complete and self.offsets.size and self.ends_wrongly():
             self._wrong = self.offsets.size - 1
         if self._wrong is None:
@@ -503,12 +503,12 @@ class _IndexWatch:
         ]
 
     def ends_wrongly(self) -> bool:
-        """Whether the last entry of a segment that never changes again is not what its batches ask for."""
+        """Whether the last entry of a sealed segment does not match its batches."""
         return int(self.offsets[-1]) > self._last_offset
 
 
 class _OffsetWatch(_IndexWatch):
-    """Each entry leads to a batch, before which no record of its offset or a later one lies (storage-format 4.2.2)."""
+    """Checks that each entry leads to a batch, and that no earlier batch reaches its offset (storage-format 4.2.2)."""
 
     def __init__(self, path: str, kind: str, index: OffsetIndex, *, complete: bool) -> None:
         entries = np.frombuffer(index.encoded(), ">i4").reshape(-1, 2).astype(np.int64)
@@ -522,12 +522,12 @@ class _OffsetWatch(_IndexWatch):
         positions, offsets = self._positions[first:end], self.offsets[first:end]
         batches = starts.searchsorted(positions, "right") - 1
         good = (starts[batches] == positions) & (bases[batches] <= offsets)
-        named = np.minimum(last.searchsorted(offsets), last.size - 1)  # an entry has the last offset of a whole append
+        named = np.minimum(last.searchsorted(offsets), last.size - 1)  # an entry has the last offset of an append
         return first, good & ((bases[named] <= offsets) | (offsets > last[-1]))
 
 
 class _TimeWatch(_IndexWatch):
-    """No record at or before an entry's offset has a larger timestamp, and the batch that holds it has that one (5.1, 5.2.1)."""
+    """Checks that no record up to an entry's offset has a larger timestamp, and that its batch has it (5.1, 5.2.1)."""
 
     def __init__(self, path: str, kind: str, index: TimeIndex, *, complete: bool) -> None:
         entries = np.frombuffer(index.encoded(), np.dtype([("timestamp", ">i8"), ("relative", ">i4")]))
@@ -544,7 +544,7 @@ class _TimeWatch(_IndexWatch):
         table = stretch.table
         entries, last, stamps = self.entries_of(table), table[LAST_OFFSET], table[MAX_TIMESTAMP]
         offsets, told = self.offsets[entries], self._timestamps[entries]
-        largest = np.maximum.accumulate(np.append(self._largest, stamps))  # … of the batches before each
+        largest = np.maximum.accumulate(np.append(self._largest, stamps))  # largest timestamp before each batch
         holders = last.searchsorted(offsets)
         held = (table[MAGIC, holders] == 2) & (table[BASE_OFFSET, holders] <= offsets)
         good = (largest[last.searchsorted(offsets, "right")] <= told) & (~held | (stamps[holders] == told))
@@ -555,7 +555,7 @@ class _TimeWatch(_IndexWatch):
 
 
 class _AbortWatch(_IndexWatch):
-    """Each entry names a control batch of its producer (storage-format 3.9)."""
+    """Checks that each entry names a control batch of its producer (storage-format 3.9)."""
 
     def __init__(self, path: str, index: TransactionIndex, *, complete: bool) -> None:
         aborted = [index.entry(number) for number in range(len(index))]
@@ -572,14 +572,14 @@ class _AbortWatch(_IndexWatch):
 
 
 def _load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: bool) -> tuple[_IndexWatch | None, Finding | None]:
-    """An index file as far as it can be one, and what is wrong with it."""
+    """Loads the valid part of an index file, with the finding about it."""
     path, base = segment.path_of(suffix), segment.base_offset
     data, fault, *_ = read_derived(fs, path, limit_of(suffix, segment.size))
     if fault is not None:
         return None, about("derived", path, f"cannot be used: {fault}", offset=base)
     if data is None:
         needed = sealed and suffix != names.TRANSACTION_INDEX
-        return None, about("derived", path, "is not there", offset=base) if needed else None
+        return None, about("derived", path, "is missing", offset=base) if needed else None
     watch: _IndexWatch
     if suffix == names.INDEX:
         offsets, damaged = OffsetIndex.from_bytes(base, data, segment.size if sealed else segment.file().size())
@@ -593,4 +593,4 @@ def _load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: boo
     if not damaged:
         return watch, None
     position = watch.offsets.size * watch.entry_size
-    return None, about("derived", path, "holds bytes that are no entry", position=position, size=len(data) - position)
+    return None, about("derived", path, "has bytes that are not an entry", position=position, size=len(data) - position)

@@ -1,14 +1,14 @@
-"""What `check` and `verify` are given, a partition as its log sees it, and what they hand back: findings, counts, verdicts.
+"""The input of `check` and `verify` (a partition as its log sees it), and their reports: findings, counts, verdicts.
 
-The kinds of findings here, on top of those of recovery ("torn", "corrupt", "missing"):
+The kinds of findings, in addition to those of recovery ("torn", "corrupt", "missing"):
 
-* "unreadable": the system or pylog could not read it: a bad sector, a codec or version of a later pylog, a bomb.
-* "derived": a derived file is lacking, damaged, or says something else than the batches. It costs time, never data.
-* "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
+* "unreadable": the system or pylog could not read it: a bad sector, a codec or version of a later pylog, a decompression bomb.
+* "derived": a derived file is missing, damaged, or does not match the batches. It costs time, never data.
+* "state": the open log and its files differ: a bug in pylog, or another program has changed the files.
 * "leftover": a file that should have been removed.
-* "foreign": what pylog knows of a file is out of date, because another program has written it. A segment counts as unsealed.
-* "unmade": a partition that is to be made; nothing tells that it ever was.
-* "behind": bytes behind the end of a log that nobody has open; no record is in them.
+* "foreign": pylog's metadata of a file is stale, because another program has written it. A segment counts as unsealed.
+* "unmade": a partition that was not created yet, and by all signs never existed.
+* "behind": bytes after the end of a log that is not open, without a record.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
 BEHIND: Final = "behind"
-# What is behind an end, torn or not, was never acknowledged; what is in a remote tier is served by the broker.
+# Bytes after an end were never acknowledged; records in remote storage are served by the broker.
 HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
 LOOKS: Final = 3
-LONGEST_CHANGE_S: Final = 2.0  # after that, the process that began a change of segments counts as dead
+LONGEST_CHANGE_S: Final = 2.0  # after that, the process that started a change of segments counts as dead
 _NAP_S: Final = 0.005
 _SHOWN: Final = 100  # findings in a report's text
 
 
 class Partition(NamedTuple):
-    """A partition as its open log sees it at one moment.
+    """A snapshot of a partition by its open log.
 
     Attributes:
-        fs, key, directory: which.
-        state: as published.
-        writable: open for writing: the indexes of the active segment are those in memory.
-        quiet: no other process changes it meanwhile, so what looks unfinished is left over, or the work of a thread of this one.
-        found: what was found when it was opened.
-        header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
-        compacted_to: below it a compaction may have got to: records that lack between two segments there prove no loss.
-        still: keeps the threads of this process from changing it too; gives false if one of them is compacting it.
+        fs, key, directory: the partition.
+        state: the published state.
+        writable: true if open for writing: the indexes of the active segment are in memory.
+        quiet: true if no other process changes it, so that unfinished files are leftovers, or work of this process.
+        found: the findings from opening it.
+        header_digest: of the active segment (6.3): a position, and the digest up to it; None if unknown.
+        compacted_to: compaction may have reached this offset: gaps between segments below it are no loss.
+        still: prevents changes by threads of this process too; yields False if one of them is compacting it.
     """
 
     fs: FileSystem
@@ -67,16 +67,16 @@ class Partition(NamedTuple):
     still: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
-        """The segments of the state, each with the next one's base offset."""
+        """Returns the segments, each with the next one's base offset."""
         listed = self.state.segments.values()
         return list(zip(listed, [*(segment.base_offset for segment in listed[1:]), None], strict=False))
 
     def is_active(self, segment: LogSegment) -> bool:
-        """Whether a segment, or a copy of it, was the one that is appended to."""
+        """Whether a segment, or a copy of it, was the active one."""
         return self.state.active is not None and segment.base_offset == self.state.active.base_offset
 
     def has_moved(self) -> bool:
-        """Whether its log has grown since: what is found in its directory may be newer than the state."""
+        """Whether the log has grown since: the files may be newer than the state."""
         active = self.state.active
         torn = [finding.position + finding.size for finding in self.found if finding.kind == "torn"]
         known = {} if active is None else {active.log_name: max([self.state.active_size, *torn])}
@@ -86,53 +86,53 @@ class Partition(NamedTuple):
         return active is None or last.name != active.log_name or not active.file().is_blank(known[last.name], last.size)
 
     def behind_the_end(self, kind: str) -> list[Finding]:
-        """What was found when the log was opened and lies behind its end: nobody who reads the log meets it."""
+        """Returns findings of opening that are after the log end, which no read can reach."""
         active, size = self.state.active, self.state.active_size
         found = (finding for finding in self.found if active is not None and finding.path == active.path)
         return [finding for finding in found if finding.kind == kind and finding.position >= size]
 
     def was_cut(self) -> bool:
-        """Whether its end was ever truncated: within a batch that leaves a gap, as whole batches go."""
+        """Whether the log was ever truncated: a truncation inside a batch leaves a gap, because whole batches are deleted."""
         slot = self.slot()
         return slot is not None and slot.truncation_count > 0
 
     def shape(self) -> object:
-        """What is another one after segments went, were replaced or cut: then what was found meanwhile proves nothing."""
+        """Returns a value that changes with the segments; findings from before a change are inconclusive."""
         slot = self.slot()
         sealed = [(entry.name, entry.size) for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)][:-1]
         return sealed, None if slot is None else (slot.epoch, slot.truncation_count)
 
     def is_changing(self) -> bool:
-        """Whether segments are being added, deleted or replaced, or a process died in the middle of that."""
+        """Whether segments are being added, deleted or replaced, or a process died during that."""
         slot = self.slot()
         return slot is not None and slot.epoch % 2 == 1
 
     def known_of(self, segment: LogSegment) -> Seal | None:
-        """What its header says of the batches of the segment that is appended to; None of every other one."""
+        """Returns the header's facts about the active segment's batches; None for other segments."""
         if self.header_digest is None or not self.is_active(segment):
             return None
         return unmarked_seal(segment.base_offset, *self.header_digest)
 
     def short_of(self, offset: int, who: str) -> Finding:
-        """That it ends before an offset that it once had."""
+        """Reports that the log ends before an offset that it once had."""
         active, end = self.state.active, self.state.end_offset
         path, position = (self.directory, 0) if active is None else (active.path, self.state.active_size)
         told = f"ends at offset {end}, and {who} says that it reached {offset}"
         return about("missing", path, told, position=position, offset=end)
 
     def epochs(self) -> tuple[list[EpochEntry] | None, list[Finding]]:
-        """Its leader epochs, None when there is no file or it is damaged; the latter is a finding."""
+        """Returns the leader epochs; None if the file is missing or damaged, which is a finding."""
         try:
             return read_epochs(self.fs, self.directory), []
         except PylogError as error:
             return None, [of_error(error, join(self.directory, LEADER_EPOCH_CHECKPOINT), "derived")]
 
     def slot(self) -> DurablePoint | None:
-        """The valid slot of its header with the highest counter, whatever it is worth; None when there is none."""
+        """Returns the valid slot of the header with the highest counter, even if stale; None if there is none."""
         return newest_slot(self.fs, self.directory)
 
     def is_own(self, slot: DurablePoint) -> bool:
-        """Whether a slot speaks of the file that is the active segment."""
+        """Whether a slot refers to the file of the active segment."""
         active = self.state.active
         if active is None or active.base_offset != slot.active_base or not self.fs.exists(active.path):
             return False
@@ -147,7 +147,7 @@ Look = Callable[[], Partition]
 
 
 class Ends(NamedTuple):
-    """The checkpoints of a log directory: offsets that were synced, and where logs start."""
+    """The checkpoints of a log directory: synced ends and log starts."""
 
     root: str
     recovery_points: Offsets
@@ -155,7 +155,7 @@ class Ends(NamedTuple):
 
 
 def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
-    """The checkpoints, and what is wrong with them; a damaged one says nothing."""
+    """Reads the checkpoints, with the findings; a damaged one counts as empty."""
     read: list[Offsets] = []
     findings = []
     for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
@@ -172,13 +172,13 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
 
 @dataclass(frozen=True)
 class FileVerdict:
-    """What became of one `.log` file when it was read.
+    """The verdict on one `.log` file.
 
     Attributes:
         path: the file.
-        size: bytes of it that count.
-        batches: good ones in it.
-        sealed: whether a seal of its own vouches for all of its bytes.
+        size: its valid bytes.
+        batches: the number of good batches.
+        sealed: true if its own seal confirms all of its bytes.
         verdict: "good", or the kind of the first finding about it.
     """
 
@@ -195,13 +195,13 @@ class FileVerdict:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in a store, or in a part of it.
+    """The result of a check of a store, or of a part of it.
 
     Attributes:
-        findings: what its owner should know, in the order of the files.
-        partitions, segments, batches, bytes: what was looked at; only what is good counts.
+        findings: in the order of the files.
+        partitions, segments, batches, bytes: the checked amounts; only good ones count.
         records: in those batches; an entry of format 0 or 1 counts as one.
-        files: a verdict for each `.log` file, where the files were read.
+        files: a verdict for each `.log` file that was read.
 
     >>> report = Report(partitions=1)
     >>> report.ok, str(report)
@@ -218,7 +218,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong: a torn tail or a foreign seal is worth knowing, not wrong."""
+        """True if nothing is wrong. A torn tail or a foreign seal is a finding, but not wrong."""
         return all(finding.kind in HARMLESS for finding in self.findings)
 
     def __add__(self, other: Report) -> Report:
@@ -233,7 +233,7 @@ class Report:
         )
 
     def with_findings(self, findings: Iterable[Finding]) -> Report:
-        """The same with more findings."""
+        """Returns the report with more findings."""
         return replace(self, findings=(*self.findings, *findings))
 
     def __str__(self) -> str:
@@ -248,30 +248,30 @@ class Report:
 
 
 def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
-    """What a partition answers to a question; asked again when it may have been changed meanwhile, and something is wrong.
+    """Runs a check of a partition. Repeats it if something is wrong and the partition may have changed during the check.
 
-    Where only threads of this process can have changed it, the second answer is the one that they are kept waiting for.
+    If only threads of this process can have changed it, they are blocked during the second check.
     """
     partition = look()
     if not partition.quiet:
         return _agreed(look, question)
     report = question(partition)
     if not report.ok:
-        with partition.still() as idle:  # a compaction that goes on has unfinished files
+        with partition.still() as idle:  # a running compaction has unfinished files
             report = question(look()._replace(quiet=idle))
     return report
 
 
 def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
-    """What a partition answers that nobody can be kept from changing.
+    """Runs a check of a partition that other processes may change.
 
-    Something that is wrong after its segments were changed may be no more than an old name with a new file. If they are changed
-    all the time, what two looks agree on counts.
+    A finding after a change of segments may only be an old name with a new file. If they change all the time, findings that two
+    checks agree on are returned.
     """
     report, partition = Report(), look()
     for number in range(LOOKS):
         before, told = _shape_at_rest(partition) if number else partition.shape(), report.findings
-        partition = look()  # again: the state from before may be older than the files
+        partition = look()  # again: the previous state may be older than the files
         report = question(partition)
         if report.ok or (partition.shape() == before and (number or not partition.is_changing())):
             break
@@ -281,7 +281,7 @@ def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
 
 
 def _shape_at_rest(partition: Partition) -> object:
-    """The shape of a partition after a change of its segments has ended: until then old and new files are there."""
+    """Waits for the end of a change of segments, during which old and new files exist, and returns the partition's shape."""
     pause, waited = threading.Event(), 0.0
     while waited < LONGEST_CHANGE_S and partition.is_changing():
         pause.wait(_NAP_S)
@@ -290,7 +290,7 @@ def _shape_at_rest(partition: Partition) -> object:
 
 
 def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 0, offset: int = 0) -> Finding:
-    """A finding about a file; its message is the path and what is said of it.
+    """Returns a finding about a file. Its message is the path and a text.
 
     >>> about("leftover", "/data/t-0/x.tmp", "is left over").message
     '/data/t-0/x.tmp is left over'
@@ -299,12 +299,12 @@ def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 
 
 
 def of_error(error: PylogError, path: str, kind: str = "") -> Finding:
-    """A finding that says what an error says.
+    """Returns a finding from an error.
 
     Args:
-        error: what was raised.
-        path: the file, where the error names none.
-        kind: "corrupt" for damage and "unreadable" for everything else, unless another one is given.
+        error: the error.
+        path: the file, if the error names none.
+        kind: by default "corrupt" for damage, and "unreadable" for all other errors.
     """
     usual = "corrupt" if isinstance(error, CorruptionError) else "unreadable"
     next_offset = error.next_offset if isinstance(error, CorruptionError) else None

@@ -1,9 +1,9 @@
-"""`verify`: everything is read again, and compared with everything that vouches for it (reliability 6.4). It changes nothing.
+"""`verify`: reads all files and compares them with their checksums and digests (reliability 6.4). Changes nothing.
 
-Each batch's checksum, what lies between batches, the header digests of seals, indexes, transactions and snapshots; on demand
-each record. It works on read-only stores and beside a writer: each partition is looked at as it was published at one moment.
+It checks each batch's checksum, gaps between batches, header digests of seals, indexes, transactions and snapshots; on request
+each record. It works on read-only stores and while a writer is running: each partition is checked as published at one moment.
 
-Files are read, never mapped: a bad sector is an error of `read`, and would be a signal that ends the process in a mapping.
+Files are read, never mapped: a bad sector is an error of `read`, but a signal that ends the process in a mapping.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ def verify_store(
     progress: Progress | None = None,
     records: bool = False,
 ) -> Report:
-    """Reads everything again.
+    """Reads and verifies all partitions.
 
     Args:
         fs, root: the log directory.
-        partitions: those to read: each is called when its turn comes, for the state of then, and once before for the sizes.
-        clock: waits, for `rate_limit`.
-        rate_limit: bytes a second at most, over the whole; None is as fast as it goes.
-        progress: is called with (bytes done, bytes in all, path) some hundred times a GiB, under no lock.
-        records: also parse each record; compressed batches are decompressed for it.
+        partitions: functions that return the partitions; called once for the sizes, and again for the state to verify.
+        clock: for `rate_limit`.
+        rate_limit: the largest average rate, in bytes a second; None for no limit.
+        progress: called with (bytes done, bytes in total, path) about a hundred times a GiB, without a lock.
+        records: true to parse each record too, which decompresses compressed batches.
 
     Returns:
         A `Report` with a verdict for each `.log` file.
 
     Raises:
-        InvalidArgumentError: `rate_limit` is not positive. No damage raises.
+        InvalidArgumentError: `rate_limit` is not positive. Damage raises no error.
 
-    Cost: some 3 GB/s without `records`; memory for one chunk, or the largest batch. Spec: reliability 6.4.
+    Cost: about 3 GB/s without `records`; memory for one chunk, or the largest batch. Spec: reliability 6.4.
     """
     if rate_limit is not None and not rate_limit > 0:
         raise InvalidArgumentError(f"rate_limit={rate_limit!r} is not a positive number of bytes a second")
@@ -75,7 +75,7 @@ def _size(look: Look) -> int:
     try:
         partition = look()
     except PylogError:
-        return 0  # told when its turn comes
+        return 0  # reported when it is verified
     return sum(partition.state.size_of(segment) for segment, _ in partition.segments())
 
 
@@ -90,10 +90,10 @@ def _verified(look: Look, ends: Ends, pace: _Pace, *, records: bool) -> Report:
 
 
 class _Pace:
-    """Says how far reading has come, and holds it to a rate.
+    """Reports progress, and limits the rate.
 
     Attributes:
-        done: bytes; set back when some are to be read again.
+        done: the bytes read; reduced if some must be read again.
     """
 
     def __init__(self, clock: Clock, total: int, rate_limit: float | None, progress: Progress | None) -> None:
@@ -106,7 +106,7 @@ class _Pace:
         self.done = 0
 
     def passed(self, size: int, path: str) -> None:
-        """Takes note of some bytes, and waits until they may have been read."""
+        """Counts bytes, and waits as the rate requires."""
         self.done += size
         self._read += size
         if self._progress is not None:
@@ -125,14 +125,14 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
         producers.enter(own)
         stretches = _read(own, following, pace, watch, producers, records=records)
         verdicts.append(watch.follow(own, own.size, stretches))
-    findings = [*check_files(partition), *partition.behind_the_end("torn")]  # if it is still there
+    findings = [*check_files(partition), *partition.behind_the_end("torn")]  # if the partition still exists
     if watch.whole:
         findings += producers.findings()
     return (watch.report() + Report(files=tuple(verdicts))).with_findings(findings)
 
 
 def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
-    """The same segment, read and not mapped, whose indexes are taken as they are: nothing is made again, or written."""
+    """Returns the segment for plain reads, without a mapping. Its indexes are used as they are: nothing is rebuilt or written."""
     copy = LogSegment(
         segment.fs,
         segment.directory,
@@ -151,7 +151,7 @@ def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
 def _read(
     segment: LogSegment, following: int | None, pace: _Pace, watch: LogWatch, producers: _ProducerWatch, *, records: bool
 ) -> Iterator[WalkedRange]:
-    """A segment's stretches, each looked into."""
+    """Yields a segment's stretches, after checking each."""
     done = 0
     for stretch in walk(segment, 0, segment.size, following, verify=True):
         yield stretch
@@ -171,7 +171,7 @@ def _end_of(stretch: WalkedRange) -> int:
 
 
 def _bad_records(segment: LogSegment, stretch: WalkedRange) -> Iterator[Finding]:
-    """The batches whose records do not parse, although their checksums are right."""
+    """Yields batches whose records do not parse although their checksums are right."""
     first, count = 0, stretch.table.shape[1]
     while first < count:
         decoder = RecordDecoder(("offset",), verify=False)
@@ -192,9 +192,9 @@ def _bad_records(segment: LogSegment, stretch: WalkedRange) -> Iterator[Finding]
 
 
 class _ProducerWatch:
-    """Replays what producers did, and compares it with the transaction indexes and the snapshots (storage-format 3.9, 3.10).
+    """Replays the producer state, and compares it with the transaction indexes and the snapshots (storage-format 3.9, 3.10).
 
-    A log whose first segments were removed does not know what their producers did, so only what began in the log is judged.
+    If the first segments were deleted, their producers are unknown, so only state that began in the log is compared.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -202,20 +202,20 @@ class _ProducerWatch:
         self._start = next((segment.base_offset for segment, _ in partition.segments()), 0)
         self._state = ProducerStateManager(end_offset=self._start)
         self._aborted: list[AbortedTransaction] = []
-        self._segments: list[tuple[LogSegment, int]] = []  # each with the number of transactions aborted before it
+        self._segments: list[tuple[LogSegment, int]] = []  # each with the number of earlier aborted transactions
         self._findings: list[Finding] = []
 
     def enter(self, segment: LogSegment) -> None:
-        """Comes to a segment."""
+        """Starts a segment."""
         self._segments.append((segment, len(self._aborted)))
         self._compare_snapshot(segment.base_offset)
 
     def take(self, stretch: WalkedRange) -> None:
-        """Takes the next batches."""
+        """Replays the next batches."""
         self._aborted += self._state.replay(stretch.buffer, stretch.table)
 
     def findings(self) -> list[Finding]:
-        """What is not as it should be, when all segments were taken and nothing of them is damaged or compacted."""
+        """Returns the findings, after all segments, if nothing is damaged or compacted."""
         self._compare_snapshot(self._partition.state.end_offset)
         ends = [*(before for _, before in self._segments[1:]), len(self._aborted)]
         for (segment, first), end in zip(self._segments, ends, strict=False):
@@ -223,7 +223,7 @@ class _ProducerWatch:
         return self._findings
 
     def _compare_transactions(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
-        """A transaction that the index lacks would be read as committed; one that it has too much would be hidden."""
+        """Compares a transaction index: a missing transaction would be read as committed, an extra one would be hidden."""
         path = segment.path_of(TRANSACTION_INDEX)
         data, fault, *_ = read_derived(segment.fs, path, limit_of(TRANSACTION_INDEX, segment.size))
         if fault is not None:
@@ -235,26 +235,26 @@ class _ProducerWatch:
         wrong = sorted(known ^ {entry[:3] for entry in aborted})
         if wrong:
             producer, first, last = wrong[0]
-            told = "has a transaction that was not aborted" if wrong[0] in known else "lacks an aborted transaction"
+            told = "has a transaction that was not aborted" if wrong[0] in known else "does not have an aborted transaction"
             message = f"{told}: of producer {producer}, offsets {first} to {last}"
             self._findings.append(about("derived", path, message, offset=first))
 
     def _compare_snapshot(self, offset: int) -> None:
-        """A snapshot may have forgotten idle producers; of the others it says what they did last."""
+        """Compares a snapshot: it may have no entry for idle producers, and the last batch of all others."""
         path = join(self._partition.directory, file_name(offset, SNAPSHOT))
         try:
             snapshot = read_snapshot(self._partition.fs, self._partition.directory, offset)
         except PylogError:
-            return  # `check_files` tells
+            return  # `check_files` reports it
         known = {producer.producer_id: _told(producer) for producer in self._state.producers}
         for producer in [] if snapshot is None else snapshot.producers:
             unknown = producer.producer_id not in known and producer.last_offset < self._start
             if not unknown and known.get(producer.producer_id) != _told(producer):
-                told = f"says something else of producer {producer.producer_id} than its batches do"
+                told = f"has other values for producer {producer.producer_id} than its batches"
                 self._findings.append(about("derived", path, told, offset=offset))
                 return
 
 
 def _told(producer: Producer) -> tuple[int, ...]:
-    """What a snapshot and a replay must agree on; of a producer whose transactions began earlier a replay knows less."""
+    """Returns the fields that a snapshot and a replay must agree on; a replay may not have the start of an old transaction."""
     return producer.epoch, producer.last_sequence, producer.last_offset, producer.transaction_first_offset

@@ -186,7 +186,7 @@ def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: 
 
 
 def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
-    """Returns the option behind a reason, and its value."""
+    """Returns the option that a reason comes from, and its value."""
     names = {Reason.SIZE: "retention_bytes", Reason.TIME: "retention_ms", Reason.GROUP_BYTES: "retention_group_max_bytes"}
     return {names[reason]: getattr(config, names[reason])} if reason in names else {}
 

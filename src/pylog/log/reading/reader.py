@@ -299,7 +299,7 @@ class TransactionOutcomes:
 
 
 class TransactionProof:
-    """What the transaction indexes prove about transactions whose marker may be in damaged bytes.
+    """Proves from transaction indexes the outcomes of transactions whose marker may be in damaged bytes.
 
     An index has no checksum. So it counts only if it agrees with the batches: each entry ends at an ABORT marker of its producer
     or in damaged bytes, and begins with a batch of that producer; and every intact ABORT marker of its segment has an entry.
@@ -327,7 +327,7 @@ class TransactionProof:
         return any(each.producer_id == producer_id and each.first_offset <= offset <= each.last_offset for each in self._entries)
 
     def aborted_by(self, producer_id: int, offset: int, marker: int) -> bool | None:
-        """Returns whether the ABORT marker at an offset ended the transaction at another one; None if no index tells."""
+        """Returns whether the ABORT marker at an offset ended the transaction at another one; None if no index proves it."""
         for each in self._entries:
             if each.producer_id == producer_id and each.last_offset == marker:
                 return each.first_offset <= offset

@@ -1,4 +1,4 @@
-"""What a writer does to the active segment that it was loaded with, before its first append."""
+"""Prepares the active segment for a writer's first append."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def cut_tail(source: Source, loaded: Loaded, active: LogSegment, file: ActiveFil
     """Cuts off everything after the log's end: a torn tail, whose bytes are kept in another file, or preallocated zeros."""
     torn = loaded.torn
     if torn is None:
-        file.trim(end)  # another process that writes into the zeros sees that they are gone
+        file.trim(end)  # another process that writes into the zeros sees that they were removed
         return
     path = set_aside(source.fs, active, torn)
     file.cut(torn.position)

@@ -1,9 +1,9 @@
 """`LogWriter`: appends to one partition. The steps are ordered so that a crash between any two is recoverable (reliability 4).
 
 An append writes the batches, syncs them, writes a slot of the header, publishes the state, and acknowledges. A roll writes a slot
-with an odd epoch, syncs the old segment, writes and syncs its indexes and the producer snapshot, creates the new file, syncs the
-directory, and writes a slot with the new segment and an even epoch. A failed write is cut off again. A failed sync ends writing,
-because the state of the disk is unknown.
+with an odd epoch, syncs the old segment, then writes and syncs its indexes and the producer snapshot. Then it creates the new
+file, syncs the directory, and writes a slot with the new segment and an even epoch. A failed write is cut off again. A failed
+sync ends writing, because the state of the disk is unknown.
 
 Another process may write between two calls. `is_current` detects that, and `catch_up` adds its appends. After any other change
 the log is loaded again and gets a new writer. All of this happens under the partition's lock.
