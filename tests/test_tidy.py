@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import textwrap
@@ -389,6 +390,16 @@ def test_the_files_that_are_tested_first_are_there():
 def test_the_folders_and_files_that_give_marks_to_their_tests_are_there():
     root = SOURCES.parent
     assert [place for place in (*KAFKA, *SPARK, *BROWSER, *SLOW) if not (root / place).exists()] == []
+
+
+def test_workflows_run_what_a_developer_runs():
+    root = SOURCES.parent
+    commands = set(re.findall(r"^    ([a-z-]+)\)", (root / "dev").read_text(), re.MULTILINE))
+    steps = re.findall(r"run: (.+)", (root / ".github" / "workflows" / "tests.yml").read_text())
+    assert [step for step in steps if step != ".ci/run" and step.split()[:2] not in [["./dev", name] for name in commands]] == []
+    assert {"test", "coverage", "release-check", "docs", "lock"} <= {
+        step.split()[1] for step in steps if step.startswith("./dev ")
+    }
 
 
 def test_importing_pylog_is_quick_it_loads_neither_numba_nor_pyarrow_nor_pyspark():
