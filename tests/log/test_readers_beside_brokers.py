@@ -318,7 +318,7 @@ def test_a_change_of_segments_is_not_waited_for_but_by_who_has_to_know_its_end(
                 finished.append(True)
             super().sleep(seconds)
 
-    engine_of(reader)._follower._clock = Finishing()
+    engine_of(reader)._refresher.follower._clock = Finishing()
     assert values(reader) == texts(range(4))
     assert not finished
     assert engine_of(reader).snapshot(wait=True).epoch == epoch + 2

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
@@ -29,6 +30,7 @@ _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 _BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
+_SESSIONS: Final = itertools.count(1)  # one for each time that a lock is entered
 _NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
 
 
@@ -37,16 +39,17 @@ def is_owned(lock: threading.RLock) -> bool:
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
-def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool) -> None:
+def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool, timeout: float = -1) -> bool:
     """Runs an action under a lock. Without `wait`, only if this thread holds the lock or it is free. Interrupts release it."""
     if is_owned(lock):
         action(*given)
-        return
+        return True
     taken: list[bool] = []
     try:
-        taken.extend(map(lock.acquire, (wait,)))  # one step: an interrupt cannot come between taking and noting it
+        taken.extend(map(lock.acquire, (wait,), (timeout,)))  # one step: an interrupt cannot come between taking and noting it
         if taken[0]:
             action(*given)
+        return taken[0]
     finally:  # release first: an interrupt may follow any other call
         if taken and taken[0]:
             lock.release()
@@ -73,6 +76,7 @@ class ByteLock:
         self._mutex = threading.RLock()
         self._is_inside: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
         self._depth = 0
+        self.session = 0
 
     @property
     def depth(self) -> int:
@@ -114,6 +118,8 @@ class ByteLock:
                 self._depth = 0
                 byte = self._byte
                 taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, self._timeout - waited))
+            if taken:
+                self.session = next(_SESSIONS)
             return taken
         finally:
             if not taken:
@@ -148,6 +154,7 @@ class ByteLock:
                 self._leave()
 
     def _leave(self) -> None:
+        self.session = 0
         try:
             if self._byte is not None:
                 self._byte.let_go()

@@ -7,7 +7,6 @@ documents the part of it that users need.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -17,14 +16,12 @@ from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
 from pylog.directory.checkpoints import INTERNAL_TOPICS
-from pylog.directory.locks import under
 from pylog.errors import (
     ClosedError,
     InvalidRecordError,
     InvalidTopicError,
     ReadOnlyError,
     RecordTooLargeError,
-    StorageFailedError,
 )
 from pylog.fs import Gate, process_id
 from pylog.log.checking.report import Partition
@@ -32,10 +29,10 @@ from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaner import Task, Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
-from pylog.log.reading.follower import Follower, load_live
 from pylog.log.reading.queries import Queries
+from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
-from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState
 from pylog.log.writing.append_batches import BatchRange
 from pylog.log.writing.group_commit import Request
@@ -71,22 +68,19 @@ class PartitionLog:
         self._context = context
         self._is_exclusive = context.exclusive
         self._is_internal = source.partition.topic in INTERNAL_TOPICS
-        self._lock = threading.RLock()
         self._closed = False
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._pid = process_id()
-        self._close_count = 0  # closed writers that the follower has noticed
         self._state: LogState
         self._writer: PartitionWriter | None = None
         if source.writable:
             self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
-            self._lock = self._writer.lock
-            self._follow_on(self._writer.loaded)
-            if self._writer.writer is not None:
-                self._publish(self._writer.writer.state)
-        else:
-            self._follow_on(load_live(source, clock))
-            context.found(self._follower.loaded.findings)
+        self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self._state)
+        self._lock = self._refresher.lock
+        if self._writer is None:
+            context.found(self._refresher.follower.loaded.findings)
+        elif self._writer.writer is not None:
+            self._publish(self._writer.writer.state)
         queries = Queries(self.partition, clock, self._gate, self.snapshot, self._current)
         self.scan, self.records, self.follow = queries.scan, queries.records, queries.follow
         self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
@@ -97,11 +91,6 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
-
-    def _follow_on(self, loaded: Loaded) -> None:
-        """Starts following from the loaded state, until this process writes."""
-        self._followed = loaded
-        self._follower = Follower(self._source, self.clock, loaded, self._publish)
 
     def _publish(self, state: LogState) -> None:
         self._state = state
@@ -114,7 +103,7 @@ class PartitionLog:
     @property
     def is_deleted(self) -> bool:
         """Whether another process has deleted the partition."""
-        return self._follower.gone or (self._writer is not None and self._writer.gone)
+        return self._refresher.is_deleted
 
     @property
     def must_reopen(self) -> bool:
@@ -133,7 +122,7 @@ class PartitionLog:
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
         """The findings from loading the log: a torn tail, damage, rebuilt derived files."""
-        return tuple((self._writer or self._follower).loaded.findings)
+        return tuple((self._writer or self._refresher.follower).loaded.findings)
 
     # ---- state ---------------------------------------------------------------------------------------------------------------
 
@@ -158,21 +147,14 @@ class PartitionLog:
             if self._gate.is_shut:
                 raise self._gate.error()  # noqa: TRY301 - `check` is one more call for every append and read
             reached = at_least is not None and at_least <= self._state.end_offset
-            if not reached and (wait or not self._is_exclusive):
-                under(self._lock, self._refresh, wait, wait=wait)
-            return self._state_with_transactions() if committed else self._state
+            if (reached and not committed) or (self._is_exclusive and not wait):
+                return self._state
+            return self._refresher.state(wait=wait, committed=committed)
         except Exception as error:
             self._gate.explain(error)
             raise
         finally:
             inside.remove(me)
-
-    def _state_with_transactions(self) -> LogState:
-        """The state, in which the open transactions are known."""
-        if self._writer is None or self._writer.writer is None:
-            with self._lock:
-                self._follower.know_transactions()
-        return self._state
 
     def _current(self) -> LogState:
         """The state now, as `snapshot` without arguments; refreshed only if another process may have changed the log.
@@ -183,35 +165,7 @@ class PartitionLog:
 
     def _may_have_changed(self) -> bool:
         """Whether another process may have changed the log since the state was published. Takes no lock."""
-        if self._is_exclusive:
-            return False
-        owner = self._writer
-        try:
-            writer = None if owner is None else owner.writer
-            if writer is not None:
-                return writer.header.changed() or writer.is_catching_up  # in this order: its changes are published first
-            if owner is not None and (owner.loaded is not self._followed or owner.close_count != self._close_count):
-                return True
-            return self._follower.may_have_changed()
-        except StorageFailedError:  # closed by another thread
-            return True
-
-    def _refresh(self, wait: bool) -> None:
-        owner = self._writer
-        if owner is not None and owner.appending:
-            return
-        if owner is None or owner.writer is None:
-            self._refresh_follower(owner, wait)
-        elif owner.writer.failure is None and not owner.writer.is_current():
-            owner.take_changes_of_others(wait=wait)
-
-    def _refresh_follower(self, owner: PartitionWriter | None, wait: bool) -> None:
-        if owner is not None and owner.loaded is not self._followed:
-            self._follow_on(owner.loaded)
-        if owner is not None and owner.close_count != self._close_count:
-            self._close_count = owner.close_count
-            self._follower.forget()
-        self._follower.refresh(wait=wait)
+        return not self._is_exclusive and self._refresher.may_have_changed()
 
     @property
     def start_offset(self) -> int:
@@ -418,7 +372,7 @@ class PartitionLog:
         """
         state = self.snapshot(wait=True)  # a report compares the state with the files
         writer = None if self._writer is None else self._writer.writer
-        slot = self._follower.slot if writer is None else writer.header.slot
+        slot = self._refresher.follower.slot if writer is None else writer.header.slot
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
         return Partition(
             self._source.fs,
@@ -450,6 +404,6 @@ class PartitionLog:
             try:
                 return True if self._writer is None else self._writer.close()
             finally:
-                self._follower.close()
+                self._refresher.close()
                 for segment in self._state.segments.values():
                     segment.close()

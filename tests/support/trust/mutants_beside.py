@@ -7,6 +7,7 @@ from typing import Final
 from support.trust.mutant import Mutant
 
 _FIRST: Final = "tests/trust/test_first_calls.py::"
+_REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
@@ -103,5 +104,21 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         replacement="        return None\n",
         tests=("tests/log/test_descriptors.py::test_without_a_descriptor_no_process_is_taken_for_dead_and_no_lock_for_free",),
         why="A process that is alive is taken for a dead one, and its files are removed, if no descriptor is left.",
+    ),
+    Mutant(
+        name="a_refresh_that_began_earlier_is_taken",
+        file="pylog/log/reading/refresher.py",
+        text="        if self.ended <= ticket:\n",
+        replacement="        if self.ended < ticket:\n",
+        tests=(_REFRESHES + "test_a_thread_that_finds_another_one_refreshing_does_not_take_its_older_state[end_offset]",),
+        why="A record that another process acknowledged is not there for a thread that asks while another thread refreshes.",
+    ),
+    Mutant(
+        name="a_writer_answers_with_its_last_state",
+        file="pylog/log/reading/refresher.py",
+        text="            return self._second_state(wait=wait, committed=committed)\n",
+        replacement="            return self._known()\n",
+        tests=(_REFRESHES + "test_a_store_that_has_written_sees_what_a_process_acknowledged_that_keeps_the_lock",),
+        why="A store that has written once answers seconds late while another process appends and rolls.",
     ),
 )

@@ -101,6 +101,28 @@ class Follower:
             return self._is_refreshing or self._clock.monotonic() - self._refreshed_at >= limits.ASK_AGAIN_S
         return header is None or header.changed() or self._is_refreshing  # in this order: the state is published first
 
+    def is_current(self, *, committed: bool = False) -> bool:
+        """True if the published state is current, so that a refresh would change nothing. Any thread may ask, without a lock.
+
+        Args:
+            committed: the open transactions must be known, too.
+
+        Cost: one pread and one fstat. Where no header counts it is never true.
+        """
+        header, state = self._header, self._state
+        if header is None or (committed and self._producers is None) or self.slot is None:
+            return False
+        try:
+            if header.changed() or (state.active is not None and self._has_unseen_bytes(state.active.file().size())):
+                return False
+        except StorageFailedError:  # closed by another thread, or deleted
+            return False
+        return not self._is_refreshing and state is self._state  # last: a refresh publishes its state before it ends
+
+    def _has_unseen_bytes(self, size: int) -> bool:
+        """Whether the active segment's file has bytes past the published end that were not checked yet."""
+        return size > self._state.active_size and size != self._judged_size
+
     def _take_changes(self, wait: bool) -> None:
         header = self._opened_header()
         slot = None if header is None else header.refresh()
@@ -150,7 +172,7 @@ class Follower:
             if vanished(error):
                 return  # a read of it raises
             raise
-        if size > self._state.active_size and size != self._judged_size:
+        if self._has_unseen_bytes(size):
             self._judged_size = size  # unpublished bytes are checked only once
             if has_written_since(self._source.fs, self._source.directory):
                 self.reload()

@@ -116,6 +116,7 @@ class PartitionWriter:
         self._unclean = False  # a writer was closed without writing all derived files
         self.appending = False
         self.close_count = 0
+        self._session = 0  # of the partition's lock, in which the changes of other processes were taken
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
         with self._both_locks():
@@ -248,22 +249,27 @@ class PartitionWriter:
                 self._load()
         elif not self._is_as_loaded():
             self._load()
+        self._session = self._partition_lock.session
 
-    def take_changes_of_others(self, *, wait: bool) -> None:
-        """Applies the changes of other processes for a reader. Under the log's lock.
+    def take_changes_of_others(self) -> bool:
+        """Applies the changes of other processes for a reader, without waiting. Under the log's lock.
 
-        Without `wait`, it adds published appends even while another process holds the partition's lock, and changes of segments
-        once they are complete. A reader that found a file missing must wait, or it would report that as damage.
+        Returns:
+            False if another process holds the partition's lock, and has done more than append.
         """
-        if wait:
-            with self._both_locks():
-                self.take_changes()
-            return
         with self._partition_lock.entered_if_free() as free:
             if free:
                 self.take_changes()
-            elif self.writer is not None:
-                self.writer.catch_up(published=True)
+                return True
+            return self.writer is not None and self.writer.catch_up(published=True)
+
+    def is_ahead(self) -> bool:
+        """True while a thread of this process writes: it has the partition's lock, and has taken the changes of all others.
+
+        Then the published state is current. Any thread may ask, without a lock.
+        """
+        session = self._partition_lock.session
+        return session > 0 and self._session == session and self.writer is not None
 
     def _is_as_loaded(self) -> bool:
         """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
@@ -465,7 +471,7 @@ class PartitionWriter:
             if self.gone or (self.writer is not None and self.writer.failure is not None):
                 return
             self._check_names()
-            self.take_changes_of_others(wait=False)  # includes records of a process that has died
+            self.take_changes_of_others()  # includes records of a process that has died
             writer = self.writer
             if writer is None:
                 self.flush()
