@@ -1,4 +1,4 @@
-"""How records get from a consumer's partitions to the program: in polls, and one by one."""
+"""`Polling`: returns the records of a consumer's partitions to the program, in polls or one by one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pylog.record.types import Record, TopicPartition
 class Polling:
     """The reading side of one consumer, for `Consumer` and `AsyncConsumer`.
 
-    It never refers to the `Consumer`, so that one that is dropped is collected at once.
+    It never refers to the `Consumer`, so that a dropped consumer is collected at once.
 
     Args:
         core: the consumer's.
         clock: for waiting.
 
     Attributes:
-        in_hand: records for iteration that have been read already.
+        in_hand: fetched records for iteration.
         timeout_ms: the option `consumer_timeout_ms`.
     """
 
@@ -36,15 +36,15 @@ class Polling:
         self.timeout_ms = core.options.consumer_timeout_ms
         self._core = core
         self._clock = clock
-        self._naps = Naps(clock)  # over all polls until something comes
+        self._naps = Naps(clock)  # over all polls until a record arrives
 
     @property
     def reads(self) -> bool:
-        """Whether topics are subscribed to, or partitions assigned."""
+        """True if topics are subscribed to, or partitions assigned."""
         return self._core.reads
 
     def await_with(self, settle: Callable[[object], object]) -> None:
-        """Accepts coroutine functions as listeners and callbacks from now on; `settle` is given what they return."""
+        """Allows coroutine functions as listeners and callbacks: `settle` receives the coroutines that they return."""
         self._core.steps.settle = settle
 
     # ---- polls ---------------------------------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ class Polling:
                 found = self.collect(timeout_ms, max_records, arrow=arrow)
                 before = _spots(found)
                 return self.hand_out(found)
-        except BaseException:  # after the last step, too: what does not arrive comes again
+        except BaseException:  # also after the last step: records that do not reach the caller are read again
             _take_back(before)
             raise
 
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
-        """Waits for records, and moves no position past any: the first half of `poll`.
+        """Waits for records, and moves no position past them: the first half of `poll`.
 
-        Records that are not given to `hand_out` then come again.
+        Records that are not passed to `hand_out` are read again.
         """
         timeout = checked_timeout("timeout_ms", timeout_ms)
         strict = None if max_records is None else check_int("max_records", max_records, 1)
@@ -74,7 +74,7 @@ class Polling:
             return self._collect(timeout, strict or self._core.options.max_poll_records, as_records)
 
     def hand_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
-        """Moves the positions past the collected records: the second half of `poll`. An interrupt takes them back."""
+        """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
         if not found or self._core.steps.are_to_end:  # even if a listener has closed the consumer
             return {}
         with self._core.guard:
@@ -104,29 +104,29 @@ class Polling:
     # ---- iteration -----------------------------------------------------------------------------------------------------------
 
     def take_in_hand(self, timeout_ms: float | None = None) -> bool:
-        """Gets records for iteration, and returns whether there are any. None waits for `consumer_timeout_ms`."""
+        """Fetches records for iteration, and returns whether there are any. None waits for `consumer_timeout_ms`."""
         wait_ms = self.timeout_ms if timeout_ms is None else timeout_ms
-        with self._core.guard, self._core.steps:  # to the end, so that the positions are those at which the records were found
+        with self._core.guard, self._core.steps:  # to the end, so that the positions still match the records
             found = self.collect(math.inf if wait_ms is None else wait_ms)
             self.in_hand = _one_by_one(found)
             return bool(found)
 
     def next_in_hand(self) -> Record | None:
-        """The next record that iteration has already; None if it has to get more."""
+        """Returns the next fetched record of the iteration; None if it must fetch more."""
         return next(self.in_hand, None)
 
     @property
     def is_check_due(self) -> bool:
-        """Whether `check` has to be called before iteration hands out the next record."""
+        """True if `check` must be called before iteration returns the next record."""
         return self._clock.monotonic() >= self._core.look_at
 
     def check(self) -> None:
-        """Does what is due for the group and automatic commits between two records of an iteration. Raises as `Consumer.poll`."""
+        """Handles group membership and automatic commits between two records of an iteration. Raises as `Consumer.poll`."""
         if self._core.reads:
             self._core.look_after()
 
 
-_Spot = tuple[AssignedPartition, int | None, int | None]  # and where it is: position, leader epoch
+_Spot = tuple[AssignedPartition, int | None, int | None]  # with its position and leader epoch
 
 
 def _spots(found: list[Found]) -> list[_Spot]:
@@ -134,30 +134,31 @@ def _spots(found: list[Found]) -> list[_Spot]:
 
 
 def _take_back(before: list[_Spot]) -> None:
-    """What was found there is handed out again."""
+    """Moves positions back, so that the records are returned again."""
     for place, position, epoch in before:
         place.seek(position, epoch)
 
 
 def _moved(found: list[Found]) -> list[Found]:
-    """Moves positions behind what was found; what remains is what has records."""
+    """Moves positions past fetched records. Returns the entries that have records."""
     for place, taken in found:
         place.hand_out(taken)
     return [each for each in found if len(each.taken.records)]
 
 
 def _one_by_one(found: list[Found]) -> Iterator[Record]:
-    """Records for iteration, each with its position."""
+    """Returns records for iteration, which moves the position with each one."""
     return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
 
 
 def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[Record]:
-    """Those of a partition that stood at an offset when they were taken. They end when it was paused, sought in, lost, or handed
-    out by `poll` in between: behind its last record too.
+    """Yields the records of one partition, which was at position `at` when they were fetched.
+
+    Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.
     """
     epoch = taken.leader_epoch
     for record in taken.records:
-        if place.position != at or not place.owned or place.paused:  # not `goes_on`: this is once a record
+        if place.position != at or not place.owned or place.paused:  # `goes_on` inline: this runs for each record
             return
         place.position = at = record.offset + 1
         place.leader_epoch = epoch

@@ -362,7 +362,7 @@ class StoreLocks:
             owner = self._fs.lock_owner(join(self._root, KAFKA_LOCK))
             file.close()
             raise self._broker_is_there(owner)
-        self._kafka = file  # the other one is closed, and so unlocked, when nobody uses it any more
+        self._kafka = file  # the old one is closed, and so unlocked, with its last user
 
     def alone(self) -> bool:
         """Returns whether no other process has the directory open for writing. If so, none can open it until `close`."""

@@ -222,7 +222,7 @@ class GroupMember:
     def poll(self) -> Event | None:
         """Does the pending work for the member and the group, and returns the next change of the member's partitions.
 
-        Call it before handing out records, including records fetched earlier, until it returns None, and at least once every
+        Call it before returning records, including records fetched earlier, until it returns None, and at least once every
         `max_poll_interval_ms`. After `PartitionsRevoked` it returns None or `PartitionsLost` until `acknowledge_revocation`.
 
         Raises:
@@ -431,7 +431,7 @@ class GroupMember:
         facts = {"group": self._group, "member": self._member_id, "partitions": trace.places(partitions)}
         trace.line(event, **facts, epoch=self._epoch, reason=reason)
 
-    # ---- looking after the group ---------------------------------------------------------------------------------------------
+    # ---- due work of the group -----------------------------------------------------------------------------------------------
 
     def _look_at_topics(self, now: float) -> None:
         changes = self._manager.topic_changes

@@ -171,5 +171,5 @@ def offset_store(manager: OffsetManager) -> OffsetStore:
 
 
 def offset_manager_of(store: OffsetStore) -> OffsetManager:
-    """The `OffsetManager` behind an `OffsetStore`."""
+    """Returns the `OffsetManager` of an `OffsetStore`."""
     return store._manager

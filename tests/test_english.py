@@ -1,0 +1,84 @@
+"""Docs, docstrings, comments, help and messages avoid the worst patterns of unclear English.
+
+There is no list of exceptions: reword what is found. The patterns are in support/docs/english.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.docs.english import PATTERNS, hits_in, prose_of_markdown, prose_of_python
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def written() -> Iterator[Path]:
+    """Yields the sources, and the pages that users and contributors read."""
+    yield from sorted((ROOT / "src").rglob("*.py"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
+
+
+def test_no_text_has_one_of_the_worst_patterns():
+    found = [f"{path.relative_to(ROOT)}:{hit.line} {hit.pattern}: {hit.text}" for path in written() for hit in hits_in(path)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Who reads beside it sees the old start.",
+        "It is closed by whoever opened it.",
+        "What was sent is in the log once.",
+        "The offset behind the end.",
+        "A call amid another one.",
+        "It waits for ever.",
+        "It begins anew.",
+        "Kept, be it empty.",
+        "The header is to be written first.",
+        "It costs a look at each segment.",
+        "The log was told to begin there.",
+        "A broker is at work.",
+        "Records are handed out again.",
+        "It goes by its name.",
+        "Nobody waits for it.",
+    ],
+)
+def test_each_of_the_worst_patterns_is_found(tmp_path: Path, text: str):
+    (tmp_path / "a.md").write_text(text)
+    (tmp_path / "a.py").write_text(f'"""{text}"""\n')
+    (tmp_path / "b.py").write_text(f"count = 1\n# {text}\n")
+    (tmp_path / "c.py").write_text(f'raise ValueError(f"{{count}} records. {text}")\n')
+    for path in sorted(tmp_path.iterdir()):
+        assert {hit.pattern for hit in hits_in(path)} <= set(PATTERNS)
+        assert list(hits_in(path)), path.name
+
+
+def test_a_sentence_of_more_than_forty_words_is_found(tmp_path: Path):
+    (tmp_path / "long.md").write_text(" ".join(["word"] * 41) + ".")
+    (tmp_path / "short.md").write_text(" ".join(["word"] * 40) + ". " + " ".join(["word"] * 40) + ".")
+    assert [hit.pattern for hit in hits_in(tmp_path / "long.md")] == ["a sentence of 41 words"]
+    assert not list(hits_in(tmp_path / "short.md"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A group that is behind has a lag.",
+        "Partitions behind symbolic links.",
+        "Who are you?",
+        "`who` and `told` are names.",
+        ">>> told()",
+    ],
+)
+def test_plain_sentences_and_code_are_left_alone(tmp_path: Path, text: str):
+    (tmp_path / "a.py").write_text(f'"""{text}"""\n')
+    assert not list(hits_in(tmp_path / "a.py"))
+
+
+def test_a_style_sheet_is_not_prose():
+    assert not list(prose_of_python("STYLE = ':root{--paper:#fff;--ink:#1c2430} body {margin: 0} a {color: red}'"))
+    assert list(prose_of_markdown("# Title\n\nA page."))
