@@ -19,6 +19,7 @@ from pylog.fs import DirectoryEntry
 from pylog.log import producer_state
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
 from pylog.log.recovery import findings, loader, torn_tail
+from pylog.log.writing import active_segment, readying
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.writer import LogWriter
 from pylog.segment.segment import inode_of
@@ -33,12 +34,14 @@ FIRST, MIDDLE, LAST = (f"{PARTITION}/{base:020d}" for base in (0, 3, 6))
 VALUES = [b"%d" % number for number in range(9)]
 PREPARATION = [  # what a writer does before its first byte
     LogWriter._open_active,
+    active_segment.loaded_segment,
+    readying.cut_tail,
     producer_state.drop_snapshots,
     torn_tail.set_aside,
     torn_tail._new_path,
     ActiveFile.cut,
     ActiveFile.trim,
-    LogWriter._make_durable,
+    readying.make_durable,
     LogWriter._take_header,
     LogWriter._slot,
     LogWriter._assign_epoch,

@@ -59,7 +59,7 @@ def careless(method: str, call: str, holder: Callable[[LogWriter], Any], attribu
 
 def without_sync(method: str) -> Patches:
     """A writer's method does not sync the file that it appends to when it begins."""
-    return careless(method, "sync", lambda writer: writer.file, "raw")
+    return careless(method, "sync", lambda writer: writer.active.file, "raw")
 
 
 @contextlib.contextmanager

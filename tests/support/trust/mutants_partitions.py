@@ -145,7 +145,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="appends_of_others_are_not_noted",
         file="pylog/log/writing/writer.py",
-        text="        self.active.note_others(self._clock.now_ms())\n",
+        text="        self.active.segment.note_others(self._clock.now_ms())\n",
         replacement="",
         tests=("tests/log/test_times.py::test_what_another_store_appended_is_not_older_than_its_append",),
         why="A record that another process appended a moment ago is deleted for the age of an earlier one.",
@@ -340,9 +340,9 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_failed_append_goes_back_in_one_pass",
-        file="pylog/log/writing/writer.py",
-        text="        self._builder = self.active.builder = builder\n",
-        replacement="        self._builder = self.active.builder = self.active.indexed_to(self._written)\n",
+        file="pylog/log/writing/active_segment.py",
+        text="        self._builder = self.segment.builder = builder\n",
+        replacement="        self._builder = self.segment.builder = self.segment.indexed_to(self.size)\n",
         tests=("tests/log/test_preallocation.py::test_a_failed_append_reads_the_segment_once_to_go_back_and_knows_what_it_knew",),
         why="A failed append reads the whole active segment twice under the partition's lock.",
     ),

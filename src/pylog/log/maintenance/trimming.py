@@ -221,7 +221,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     assert found is not None  # `end` is not below the log start
     target = found[1]
     position = _position_of(target, writer.state.size_of(target), end)
-    copy = None if target is writer.active else _shortened(source, target, position)
+    copy = None if target is writer.active.segment else _shortened(source, target, position)
     lowered = {
         "active_base": target.base_offset,
         "active_inode": inode_of(source.fs, copy or target.path),
@@ -238,8 +238,8 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     writer.begin_change(durably=True, **lowered)
     _rename_away(source, pending, list(reversed(later)))
     if copy is None:
-        writer.file.cut(position)
-        writer.file.set_time(target.appends.file_ms)
+        writer.active.file.cut(position)
+        writer.active.file.set_time(target.appends.file_ms)
     else:
         source.fs.rename(copy, target.path)
     _remove_indexes(source, target)

@@ -23,27 +23,20 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory import checkpoints
 from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
-from pylog.fs import join
-from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, SyncPoint, epoch_after, make_header, unsynced_bound
 from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots, write_snapshot
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.loader import epochs_of
 from pylog.log.state import LogState
-from pylog.log.writing.active_file import ActiveFile
-from pylog.log.writing.readying import cut_tail, make_durable
-from pylog.log.writing.rolling import SegmentUse, batches_before_roll, check_fits_at_all, empty_segment, one_fits, take_back
+from pylog.log.writing.active_segment import ActiveSegment, loaded_segment, new_segment
+from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits, take_back
 from pylog.metrics import Counters
-from pylog.record import kernels
-from pylog.record.batch import Bytes, Table
+from pylog.record.batch import Table
 from pylog.record.builder import Encoded
 from pylog.record.few import EncodedBatch
-from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
+from pylog.record.format import PRODUCER_ID, SIZE
 from pylog.segment.age import note_begun
 from pylog.segment.log_file import Region
-from pylog.segment.names import LOG, file_name
-from pylog.segment.seal import HeaderDigest, digest_and_indexes_of, digest_of, make_seal, write_seal
-from pylog.segment.segment import LogSegment
 
 
 class LogWriter:
@@ -64,7 +57,7 @@ class LogWriter:
     Attributes:
         state: the last published state.
         header: the shared header.
-        active, file: the active segment.
+        active: the active segment.
         producers: the producer state at the log end.
         epochs, leader_epoch: the leader epochs, and that of new batches.
         failure: why no more writes are possible, or None.
@@ -97,17 +90,17 @@ class LogWriter:
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
         self._syncs = self._rolls = self._amid_roll = False  # the call syncs; a segment was filled; a roll is in progress
         self._open_active()
-        stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self._next_offset)
+        stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self.active.next_offset)
         if stale:
-            trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self._next_offset, files=stale)
+            trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self.active.next_offset, files=stale)
         self._assign_epoch()
         self.header = self._take_header()
         header, is_changed = self.header, lambda: self.is_catching_up or self.header.changed()
-        self._held.hold_files(header.file, self.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
-        self.checked_offset = self._next_offset  # acknowledged records before it have had the right names
+        self._held.hold_files(header.file, self.active.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
+        self.checked_offset = self.active.next_offset  # acknowledged records before it have had the right names
         self.set_state(
-            active_size=self._written,
-            end_offset=self._next_offset,
+            active_size=self.active.size,
+            end_offset=self.active.next_offset,
             durable_offset=self._slot_now.durable_offset,
             start_offset=self._slot_now.log_start_offset,
         )
@@ -121,16 +114,8 @@ class LogWriter:
         if active is None or builder is None:
             self.state = self._begin_segment(self.state.end_offset)
             return
-        self.active, self._builder = active, builder
         note_begun(loaded.segments[-2:], self._clock.now_ms())
-        self._written, self._next_offset = loaded.end, loaded.next_offset  # including unpublished records
-        self.file = ActiveFile(self._fs.open(active.path, write=True), self._written)
-        cut_tail(self._source, loaded, active, self.file, self._written)
-        if not loaded.clean or not self._source.clean:  # a dead process may have truncated it without a sync
-            make_durable(self._source, loaded, active, self.file, self._written)
-        known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
-        self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
-        self._first_timestamp = active.first_timestamp()
+        self.active = loaded_segment(self._source, loaded, active, builder)
 
     def _take_header(self) -> DurablePointFile:
         """Opens the header. Writes a new slot before the first append, unless the current one is exact (reliability 12)."""
@@ -155,7 +140,7 @@ class LogWriter:
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,
             leader_epoch=self.leader_epoch,
-            **self._ends(),
+            **self.active.ends(),
         )
 
     def _assign_epoch(self) -> None:
@@ -178,7 +163,7 @@ class LogWriter:
         """
         slot = self.header.slot
         even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
-        return even and not self._stale and not self.header.changed() and self.file.is_as_left(self._written)
+        return even and not self._stale and not self.header.changed() and self.active.file.is_as_left(self.active.size)
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Adds the appends of another process. Returns False after any other change, or if the batches are not as expected.
@@ -198,32 +183,25 @@ class LogWriter:
         if old is None or slot is None or not self.header.same_boot or slot.flags:
             return False
         same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
-        size, position = self.file.raw.size(), slot.published_position
-        whole = position == size or (position < size and (published or self.file.is_blank_at(position)))
-        if slot.epoch % 2 or not same or not whole or slot.published_position < self._written:
+        size, position = self.active.file.raw.size(), slot.published_position
+        whole = position == size or (position < size and (published or self.active.file.is_blank_at(position)))
+        if slot.epoch % 2 or not same or not whole or slot.published_position < self.active.size:
             return False
-        for region in self.active.regions(self._written, slot.published_position, verify=True):
+        for region in self.active.segment.regions(self.active.size, slot.published_position, verify=True):
             if not self._take(region):
                 return False
-        if (self._written, self._next_offset) != (slot.published_position, slot.published_offset):
+        if (self.active.size, self.active.next_offset) != (slot.published_position, slot.published_offset):
             return False
-        self.file.end = size
-        self.active.note_others(self._clock.now_ms())
+        self.active.file.end = size
+        self.active.segment.note_others(self._clock.now_ms())
         self._show(self._with_written(slot, slot.durable_offset))
         return True
 
     def _take(self, region: Region) -> bool:
         """Applies the batches of a region as if this process had written them."""
-        table = region.table
-        if region.status not in (kernels.OK, kernels.FULL) or np.any(table[CRC_STATE] != CRC_GOOD):
+        if not self.active.take(region):
             return False
-        count = table.shape[1]
-        if count == 0:
-            return True
-        if table[BASE_OFFSET, 0] != self._next_offset or np.any(table[BASE_OFFSET, 1:] != table[LAST_OFFSET, :-1] + 1):
-            return False
-        self._note(region.buffer, table, 0, count, region.shift)
-        self.producers.replay(region.buffer, table)
+        self.producers.replay(region.buffer, region.table)
         return True
 
     # ---- append --------------------------------------------------------------------------------------------------------------
@@ -265,7 +243,7 @@ class LogWriter:
     def _settle(self) -> None:
         """Cleans up after a failure: keeps records in the published header, which others may have read; cuts off all others."""
         slot = self.header.refresh()
-        if slot is not None and self.state.end_offset < self._next_offset == slot.published_offset:
+        if slot is not None and self.state.end_offset < self.active.next_offset == slot.published_offset:
             self._show(self._with_written(slot, slot.durable_offset))
             self._stale = False
         else:
@@ -284,7 +262,7 @@ class LogWriter:
 
         The bound applies to the segment; a roll lowers it.
         """
-        if level.name == "INTERVAL" and self._written - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
+        if level.name == "INTERVAL" and self.active.size - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
         self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
         if self._unsynced_bytes > self._slot_now.unsynced_bytes:
@@ -305,7 +283,7 @@ class LogWriter:
         check_fits_at_all(max(piece.table[SIZE].tolist()), self._config, self._directory)
         while first < count:
             now_ms = self._clock.now_ms()
-            room = batches_before_roll(self._use(), piece.table[:, first:], self._config, now_ms)
+            room = batches_before_roll(self.active.use(), piece.table[:, first:], self._config, now_ms)
             if room == 0:
                 self.roll()
                 continue
@@ -317,48 +295,26 @@ class LogWriter:
         column = batch.column
         check_fits_at_all(column[SIZE], self._config, self._directory)
         now_ms = self._clock.now_ms()
-        if not one_fits(self._use(), column, self._config, now_ms):
+        active = self.active
+        if not one_fits(active.use(), column, self._config, now_ms):
             self.roll()
-        start = self._written
-        self._put(batch.data, now_ms)
-        if start == 0:
-            self._first_timestamp = column[MAX_TIMESTAMP]
-        self._digest.add_one(batch.data, start + column[SIZE])
-        self._builder.add_one(column, start)
-        self._written, self._next_offset = start + column[SIZE], column[LAST_OFFSET] + 1
+            active = self.active
+        active.append_one(batch, now_ms, self._send_from())
+        self._put_ms = now_ms
+        self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
             self._note_producers(batch.data, batch.table)
 
-    def _use(self) -> SegmentUse:
-        left = self._builder.entries_left(self._config.segment_index_bytes)
-        return SegmentUse(self.active.base_offset, self._written, self._first_timestamp, self.active.appends.begun_ms or 0, left)
-
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
-        """Writes some batches of a piece at the end, and indexes them."""
-        table = piece.table
-        start = table.item(POSITION, first)
-        stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
-        self._put(piece.data[start:stop], now_ms)
-        self._note(piece.data, table, first, end, self._written - start)
-        if table.item(PRODUCER_ID, first) >= 0:
-            self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
-
-    def _put(self, data: memoryview, now_ms: int) -> None:
-        """Writes at the end. If a sync follows, in this call or in a roll, starts the write-back early."""
-        later = limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
-        self.file.put(data, self._written, send_from=0 if self._syncs else later)
+        """Writes and indexes some batches of a piece."""
+        self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from())
         self._put_ms = now_ms
-        self._counters.bytes += len(data)
-        self.active.appends.note(now_ms)
+        if piece.table.item(PRODUCER_ID, first) >= 0:
+            self._note_producers(piece.data, np.ascontiguousarray(piece.table[:, first:end]))
 
-    def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
-        """Adds batches in the file to the indexes, the digest and the counts."""
-        if self._written == 0:
-            self._first_timestamp = table.item(MAX_TIMESTAMP, first)
-        self._digest.add(data, table, first, end, shift)
-        self._builder.add(table, end, first=first, position=shift)
-        self._written = shift + table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
-        self._next_offset = table.item(LAST_OFFSET, end - 1) + 1
+    def _send_from(self) -> int:
+        """Returns how many unsent bytes start the write-back: early if a sync follows, in this call or in a roll."""
+        return 0 if self._syncs else limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
 
     def _note_producers(self, data: memoryview, table: Table) -> None:
         """Replays batches in the file into the producer state."""
@@ -371,37 +327,36 @@ class LogWriter:
         It happens between an odd and an even epoch, because another process must not assume that the truncation is durable. If
         the header cannot be written, it still continues: the log is loaded again before the next write.
         """
-        self._written, self._next_offset = self.state.active_size, self.state.end_offset
+        self.active.step_back(self.state.active_size, self.state.end_offset)
         with contextlib.suppress(StorageFailedError):
             if self._slot_now.epoch % 2 == 0:
                 self.begin_change()
         try:
-            self.file.cut(self._written)
+            self.active.file.cut(self.active.size)
         except StorageFailedError as error:  # also if the disk is full: a reload would include the failed records
             self.fail(f"a failed append could not be cut off again ({error})")
             return
         try:
-            self._digest, builder = digest_and_indexes_of(self.active, self._written, self._config.index_interval_bytes)
-            self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
+            self.active.index_again()
+            self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self.active.ends())
         except StorageFailedError:
             return
-        self._builder = self.active.builder = builder
-        self.producers.put_back(self._producers_before, self._next_offset)
-        self.set_state(durable_offset=self._next_offset)
+        self.producers.put_back(self._producers_before, self.active.next_offset)
+        self.set_state(durable_offset=self.active.next_offset)
         self._stale = False
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level requires it, then publishes the written records. Prepares all it can before the sync."""
         durable = level.name == "SYNC"
-        position, offset = self._written, self._next_offset
+        position, offset = self.active.size, self.active.next_offset
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
-        digest = self._digest.value
+        digest = self.active.digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
         state = self._with_written(said.slot, offset if durable else self.state.durable_offset)
         try:
             if durable:
                 began = self._clock.monotonic()
-                self.file.raw.sync()
+                self.active.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
             if self._held.check_at(self._put_ms, always=durable):
@@ -409,15 +364,15 @@ class LogWriter:
         except StorageFailedError as error:
             self.break_off(error, "the written records could not be made durable and published")
             raise
-        self.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
+        self.active.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         self._show(state)
 
     def _with_written(self, slot: DurablePoint, durable_offset: int) -> LogState:
         """Returns the state with all written records, and its slot."""
         return self._changed(
             slot,
-            active_size=self._written,
-            end_offset=self._next_offset,
+            active_size=self.active.size,
+            end_offset=self.active.next_offset,
             durable_offset=durable_offset,
             first_unstable_offset=self.producers.first_unstable_offset,
         )
@@ -457,14 +412,8 @@ class LogWriter:
 
     def _begin_segment(self, base_offset: int) -> LogState:
         """Creates an empty active segment with a durable name. Returns the state with it, which the caller must publish."""
-        path = join(self._directory, file_name(base_offset, LOG))
-        file = ActiveFile(self._fs.create(path), 0)
-        self._fs.sync_directory(self._directory)
-        segment = empty_segment(self._source, base_offset, self._clock.now_ms())
-        self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
-        self.active, self.file = segment, file
-        self._digest = HeaderDigest(self._config.index_interval_bytes)
-        self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
+        self.active = new_segment(self._source, base_offset, self._clock.now_ms())
+        segment = self.active.segment
         segments = self.state.segments.with_added(base_offset, segment)
         return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
@@ -475,15 +424,15 @@ class LogWriter:
             StorageFailedError: the disk is full. The log is unchanged, unless only the header could not be written for the new
                 segment; then the earlier records are in the log. Any other failure ends writing.
         """
-        full, size, can_undo, self._rolls, self._amid_roll = self.active, self._written, True, True, True
+        full, can_undo, self._rolls, self._amid_roll = self.active, True, True, True
         try:
             self.begin_change()
-            if not self.file.trim(size):
-                self.file.raw.sync()
+            if not full.file.trim(full.size):
+                full.file.raw.sync()
             can_undo = False
             begun = self._next_segment()
             if isinstance(begun, LogState):
-                self._turn_to(begun, full, size)
+                self._turn_to(begun, full)
             else:
                 can_undo = True
                 self.end_change()
@@ -497,30 +446,29 @@ class LogWriter:
         if not isinstance(begun, LogState):
             raise begun
 
-    def _turn_to(self, begun: LogState, sealed: LogSegment, size: int) -> None:
+    def _turn_to(self, begun: LogState, sealed: ActiveSegment) -> None:
         """Publishes the new segment. It and all earlier records are durable, even if the header cannot be written."""
         self.state = begun
-        self._held.hold_active(self.file.raw)
+        self._held.hold_active(self.active.file.raw)
         try:
-            self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
+            self.end_change(unsynced_bytes=self._unsynced_bytes, **self.active.ends())
         finally:
-            sealed.seal(size)  # the file closes itself: a background flush may be using it
-            self.set_state(durable_offset=self._next_offset)
+            sealed.segment.seal(sealed.size)  # the file closes itself: a background flush may be using it
+            self.set_state(durable_offset=self.active.next_offset)
 
     def _next_segment(self) -> LogState | StorageFailedError:
         """Writes the files that seal the active segment, and creates the next one. Returns the error if the disk is full."""
         try:
-            seal = make_seal(self.active.base_offset, self._next_offset, self._digest, inode=self._slot_now.active_inode)
-            write_seal(self._fs, self._directory, seal)
+            self.active.write_seal(self._fs, self._directory, self._slot_now.active_inode)
             self._write_derived()
-            return self._begin_segment(self._next_offset)
+            return self._begin_segment(self.active.next_offset)
         except StorageFailedError as error:
             self._take_back()
             return error
 
     def _take_back(self) -> None:
         try:
-            take_back(self._fs, self._directory, self._next_offset)
+            take_back(self._fs, self._directory, self.active.next_offset)
         except StorageFailedError as error:
             if error.errno in NO_ROOM:  # the append cannot be undone while it exists
                 self.fail(f"an incomplete new segment could not be removed ({error})")
@@ -536,26 +484,10 @@ class LogWriter:
         """Marks the end of the change."""
         self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
 
-    def _ends(self) -> dict[str, int]:
-        """Returns the slot's fields for a log whose active segment is synced."""
-        base, position, offset = self.active.base_offset, self._written, self._next_offset
-        return {
-            "active_base": base,
-            "active_inode": self.file.raw.identity()[1],
-            "published_position": position,
-            "published_offset": offset,
-            "durable_base": base,
-            "durable_position": position,
-            "durable_offset": offset,
-            "header_digest": self._digest.value,
-        }
-
     def _write_derived(self) -> None:
         """Writes the index files of a full or closing segment, its file time, and the producer snapshot after it."""
-        self.file.set_time(self.active.appends.last(self._clock.now_ms()))
-        self._builder.finish()
-        self.active.write_indexes(self._builder)
-        self.producers.rest(self._next_offset, self._clock.now_ms(), self._config.producer_id_expiration_ms)
+        self.active.write_indexes(self._clock.now_ms())
+        self.producers.rest(self.active.next_offset, self._clock.now_ms(), self._config.producer_id_expiration_ms)
         write_snapshot(self._fs, self._directory, self.producers)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
@@ -571,7 +503,7 @@ class LogWriter:
 
     def sync_point(self) -> SyncPoint:
         """Returns the point that a sync of the active segment would make durable now."""
-        return SyncPoint(self.file.raw, self._slot_now.epoch, self._written, self._next_offset)
+        return SyncPoint(self.active.file.raw, self._slot_now.epoch, self.active.size, self.active.next_offset)
 
     def note_durable(self, point: SyncPoint) -> None:
         """Notes a successful sync of a point, unless segments have changed since."""
@@ -585,7 +517,7 @@ class LogWriter:
             if self.failure is None:
                 self._held.check()
                 self.flush()
-                self.file.trim(self._written)
+                self.active.file.trim(self.active.size)
                 self._write_derived()
                 self.header.write()  # also the other slot, so that one flipped bit loses nothing
         finally:
@@ -595,5 +527,5 @@ class LogWriter:
     def abandon(self) -> None:
         """Closes the files without writing: the log is loaded again, or another process continues."""
         self._held.release()
-        self.file.close()
+        self.active.file.close()
         self.header.close()
