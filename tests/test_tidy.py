@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offsets",),
     ("upkeep",),
     ("log_manager",),
-    ("root_directory", "background_errors"),
+    ("root_directory", "background_errors", "full_disk"),
     ("topics",),
     ("staging",),
     ("log",),

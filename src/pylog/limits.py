@@ -29,6 +29,7 @@ LEAST_INDEX_LIMIT_BYTES = 32 << 20  # of an index, however small its segment: br
 LEAST_BATCH_BYTES = 26  # of any format: bounds the entries of an index or a seal, and so its size
 MAX_SEAL_BYTES = 64 << 20  # 4 million marks, one for each 512 bytes of the largest segment
 MAX_SEAL_MARKS = 4 << 20
+RESERVE_BYTES = 64 * 1024  # of the disk, for the small files of calls that free room: checkpoints and the catalog
 MARKER_BYTES = 4096  # of a clean-shutdown marker, or a partition.metadata file: each has fewer than 100
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition
 

@@ -25,9 +25,11 @@ from pylog.errors import (
     InvalidArgumentError,
     PylogError,
     ReadOnlyError,
+    StorageFailedError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FILES, WRITERS, Door, FileSystem, Gate, HeldDirectory, join, process_id
+from pylog.full_disk import FullDisk
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
@@ -64,6 +66,7 @@ class LogManager:
         root: the files of the directory itself, and changes of topics.
         locks: of this process in the directory; None for a manager that only reads.
         background: the thread for delayed flushes.
+        full_disk: frees room when there is none.
         failures: errors of background work.
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
@@ -93,6 +96,7 @@ class LogManager:
         with trace.TELLING, trace.holding():
             self.root = RootDirectory(fs, path, options, clock)
         self.locks = self.root.locks
+        self.full_disk = FullDisk(fs, path, clock, self.locks)
 
     @property
     def writable(self) -> bool:
@@ -193,7 +197,7 @@ class LogManager:
             self.root.leave_clean_state()
             for log in self._let_go(name):
                 log.close()
-            self.root.changes.delete(name)
+            self.full_disk.freeing(partial(self.root.changes.delete, name))
             self.topic_changes += 1
 
     def _check_names(self, topic: str) -> None:
@@ -331,8 +335,9 @@ class LogManager:
 
     def _open_log(self, key: TopicPartition) -> PartitionLog:
         root = self.root
-        context = LogContext(self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, WRITERS)
-        return PartitionLog(self._source(key), self.clock, context)
+        disk, exclusive = self.full_disk, self._options.exclusive
+        given = exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, WRITERS, disk.freeing, disk.explain
+        return PartitionLog(self._source(key), self.clock, LogContext(*given))
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
@@ -409,7 +414,11 @@ class LogManager:
     def _close_logs(self) -> None:
         if self.writable:
             clean = all(for_each_partition(log.close for log in self._logs.values()))
-            self.root.note_shutdown(self._logs, clean=clean)
+            try:
+                self.root.note_shutdown(self._logs, clean=clean)
+            except StorageFailedError as error:
+                if not error.passes:
+                    raise  # else there is no room for the marker, and the next opening checks the ends of the logs
             if self._options.tick_interval_ms is not None and self.failures.count == 0:
                 with suppress(PylogError):  # only a hint becomes stale
                     remove_background_errors(self.fs, self.path)

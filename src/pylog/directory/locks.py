@@ -231,6 +231,19 @@ class StoreLocks:
             self.close()
             raise
         self.root = self._lock_of(_ROOT, root)
+        self.keep_room()
+
+    # ---- the reserve of a full disk ------------------------------------------------------------------------------------------
+
+    def keep_room(self) -> None:
+        """Keeps some blocks of the disk in `pylog.lock`, after the boot id, as far as there is room."""
+        if self._file is not None:
+            self._file.keep_room(limits.RESERVE_BYTES)
+
+    def give_room(self) -> None:
+        """Gives these blocks back to the file system."""
+        if self._file is not None:
+            self._file.give_room(len(self._fs.boot_id()))
 
     # ---- pylog's lock --------------------------------------------------------------------------------------------------------
 
@@ -339,8 +352,8 @@ class StoreLocks:
             file.close()
 
     def _check_machine(self, lock: LockFile) -> None:
-        there = self._fs.read(join(self._root, PYLOG_LOCK), limits.MAX_CHECKPOINT_BYTES)
-        if there and there != self._fs.boot_id():
+        there = self._fs.read(join(self._root, PYLOG_LOCK), limits.MAX_CHECKPOINT_BYTES) or b""
+        if there.rstrip(b"\0") not in (b"", self._fs.boot_id()):
             lock.close()
             raise StoreLockedError(
                 f"a pylog process on another machine has {self._root} open for writing; locks do not work between machines, so "

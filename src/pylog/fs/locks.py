@@ -129,6 +129,18 @@ class OsLockFile:
     def _failed(self, error: OSError) -> StorageFailedError:
         return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
 
+    def keep_room(self, size: int) -> None:
+        """Fills the file with zeros up to a size, as far as the disk has room."""
+        with contextlib.suppress(OSError):
+            end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            if end < size:
+                os.pwrite(self._descriptor, bytes(size - end), end)
+
+    def give_room(self, size: int) -> None:
+        """Cuts the file to a size, which gives its other blocks to whatever is written next."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, size)
+
     def is_current(self) -> bool:
         """Returns whether the name still leads to this file: a broker unlinks its lock file when it stops."""
         with contextlib.suppress(FileNotFoundError):

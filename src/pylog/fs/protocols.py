@@ -142,6 +142,14 @@ class LockFile(Protocol):
         """Returns whether another process or description has any lock on a part of a range."""
         ...
 
+    def keep_room(self, size: int) -> None:
+        """Fills the file with zeros up to a size, as far as the disk has room."""
+        ...
+
+    def give_room(self, size: int) -> None:
+        """Cuts the file to a size, which gives its other blocks to whatever is written next."""
+        ...
+
     def is_current(self) -> bool:
         """Returns whether the name still leads to this file."""
         ...

@@ -7,10 +7,11 @@ documents the part of it that users need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
+from typing import TypeVar
 
 from pylog import trace
 from pylog.clock import Clock
@@ -41,6 +42,8 @@ from pylog.log.writing.refitting import fitted, spliced
 from pylog.metrics import Counters
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, ProducerBatch, Record
+
+T = TypeVar("T")
 
 
 class PartitionLog:
@@ -244,6 +247,7 @@ class PartitionLog:
             return done
         except Exception as error:
             self._gate.explain(error)
+            self._context.explain(error)
             raise
         finally:
             inside.remove(me)
@@ -306,19 +310,31 @@ class PartitionLog:
 
     # ---- changes of segments -------------------------------------------------------------------------------------------------
 
+    def _freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None) -> T:
+        """Runs an action that frees room on the disk, even if there is none. The deleted files are removed when it returns."""
+
+        def swept() -> T:
+            done = action()
+            self.writer().sweep()
+            return done
+
+        done: T = self._context.freeing(swept, first)
+        return done
+
     def delete_records(self, before: int) -> int:
         """Deletes the records below an offset and returns the log start. Raises as `Log.delete_records`."""
         if self._is_internal:
             raise self._internal_topic()
         with self._gate:
-            return trimmer.delete_records(self.writer(), before)
+            return self._freeing(partial(trimmer.delete_records, self.writer(), before))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on. Raises as `Log.truncate`."""
         if self._is_internal:
             raise self._internal_topic()
         with self._gate:
-            trimmer.truncate(self.writer(), end)
+            writer = self.writer()
+            self._freeing(partial(trimmer.truncate, writer, end), partial(trimmer.truncate_segments, writer, end))
 
     def retain(self, now_ms: int, group: str | None, committed: int | None, *, dry_run: bool = False) -> Retained | None:
         """Deletes the segments that retention does not keep, or plans to. Returns None if the topic waits for another group.
@@ -331,7 +347,7 @@ class PartitionLog:
         """
         with self._gate.explaining():  # `close` waits for the partition's lock, not for the gate
             if not dry_run:
-                return trimmer.retain(self.writer(), now_ms, group, committed)
+                return self._freeing(partial(trimmer.retain, self.writer(), now_ms, group, committed))
             config = self.config
             plan = planned(self._source, self.snapshot(), now_ms, committed, config)
             return plan if config.retention_group == group else None

@@ -169,6 +169,12 @@ class MemoryLockFile:
         with self._fs.disk.guard:
             return self._opened().is_locked(HeldLock(self, *span_of(start, size), exclusive=True))
 
+    def keep_room(self, size: int) -> None:
+        """Does nothing: this disk is never full."""
+
+    def give_room(self, size: int) -> None:
+        """Does nothing: this disk is never full."""
+
     def is_current(self) -> bool:
         """Returns True if the path still leads to this file."""
         return self._fs.disk.find(self._path) is self._opened()

@@ -371,4 +371,20 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_lock_file_removed.py::test_a_second_writer_that_could_not_take_turns_is_refused",),
         why="After `pylog.lock` was removed, two processes write to a partition at the same time.",
     ),
+    Mutant(
+        name="a_full_disk_has_no_reserve",
+        file="pylog/directory/locks.py",
+        text="            self._file.give_room(len(self._fs.boot_id()))\n",
+        replacement="            pass\n",
+        tests=("tests/test_full_disk.py::test_what_frees_room_works_on_a_full_disk_and_appends_go_on[tick]",),
+        why="On a full disk retention frees nothing, because it writes a checkpoint first.",
+    ),
+    Mutant(
+        name="a_full_disk_keeps_truncation_from_copying",
+        file="pylog/log/partition_log.py",
+        text=", partial(trimmer.truncate_segments, writer, end))",
+        replacement=")",
+        tests=("tests/test_full_disk.py::test_what_frees_room_works_on_a_full_disk_and_appends_go_on[truncate]",),
+        why="On a full disk a truncation within a sealed segment has no room for the copy of that segment.",
+    ),
 )

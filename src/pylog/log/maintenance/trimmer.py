@@ -109,6 +109,17 @@ def truncate(mutator: PartitionWriter, end: int) -> None:
         mutator.reload()
 
 
+def truncate_segments(mutator: PartitionWriter, end: int) -> None:
+    """Deletes the segments that begin at or after an offset, except an empty one, which needs almost no room on the disk.
+
+    A truncation within a sealed segment copies what it keeps; on a full disk this makes the room for it.
+    """
+    with mutator.inspecting() as state:
+        bases = [base for base, _ in state.segments if base > end]
+    if bases and bases[0] < state.end_offset:
+        truncate(mutator, bases[0])
+
+
 def _beyond(mutator: PartitionWriter, writer: LogWriter, done: str, offset: int) -> OffsetOutOfRangeError:
     start, end, directory = writer.state.start_offset, writer.state.end_offset, mutator.source.directory
     return OffsetOutOfRangeError(

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylog import limits, trace
 from pylog.clock import Clock
@@ -47,6 +47,14 @@ from pylog.segment.names import LOG
 from pylog.segment.segment import vanished
 
 
+def _at_once(action: Callable[[], Any], first: Callable[[], object] | None = None) -> Any:  # noqa: ARG001
+    return action()
+
+
+def _nothing_more(error: Exception) -> None:
+    """Adds nothing."""
+
+
 class LogContext(NamedTuple):
     """The callbacks from a log to its owner.
 
@@ -56,6 +64,8 @@ class LogContext(NamedTuple):
         found: receives the findings of loading.
         flush_every: (milliseconds, task): runs a flush at that interval.
         writers: counts the logs that are ready for writing, and limits them.
+        freeing: (action, first): runs an action that frees room on the disk, again with a reserve if there is none.
+        explain: adds to the error of a full disk what fills it.
     """
 
     exclusive: bool
@@ -63,6 +73,8 @@ class LogContext(NamedTuple):
     found: Callable[[list[Finding]], None]
     flush_every: Callable[[int, Callable[[], None]], None]
     writers: OpenFiles
+    freeing: Callable[..., Any] = _at_once
+    explain: Callable[[Exception], None] = _nothing_more
 
 
 class PartitionWriter:
@@ -525,6 +537,11 @@ class PartitionWriter:
             self.take_changes()
             yield self._state
 
+    def sweep(self) -> None:
+        """Removes the files of deleted segments that no reader uses any more: the call that deleted them was one until now."""
+        with self.lock:
+            self.pending_deletions.sweep()
+
     def reload(self) -> None:
         """Loads the log again after a truncation, and prepares it for the next write. Under both locks."""
         self._load()
@@ -540,6 +557,10 @@ class PartitionWriter:
                     return not self._unclean and (self.close_count > 0 or self.loaded.sound)
                 with self._partition_lock.entered(), self.noticing():
                     return self._close_writer(self.writer)
+            except StorageFailedError as error:
+                if not error.passes or self._state.durable_offset < self._state.end_offset:
+                    raise
+                return False  # only derived files found no room: the next opening builds them again
             finally:
                 self._context.writers.closed(self)
                 self.pending_deletions.sweep(all_of_them=True)
