@@ -12,9 +12,12 @@ import pytest
 
 import pylog
 from pylog import Durability, Store
+from pylog.cli.describe import _partition as describe_partition
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import Report
 from pylog.log.durable_point import DurablePointFile
+from pylog.log.state import LogState
+from support.engines import engine_of
 from support.faults.neighbours import HookedFileSystem
 
 VALUE = b"x" * 100
@@ -127,3 +130,42 @@ def test_a_change_that_a_dead_process_began_delays_a_report_and_does_not_prevent
         file.write(b"?")
     with pylog.open(path, mode="r") as store:
         assert not store.verify().ok
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_question_about_segments_is_asked_again_after_another_store_deleted_them(path: str, writer: Store, mode: str) -> None:
+    with pylog.open(path, mode=mode) as store:
+        asked: list[int] = []
+
+        def question(state: LogState) -> int:
+            asked.append(state.start_offset)
+            if len(asked) == 1:
+                writer.log("t").delete_records(50)
+            return len([segment.file().size() for segment in state.segments.values()])
+
+        assert engine_of(store.log("t")).answer(question) == len(store.log("t").segments)
+        assert asked == [0, 50]
+
+
+def test_describe_answers_while_segments_are_deleted(path: str, writer: Store) -> None:
+    ended = threading.Event()
+    wrong: list[Exception] = []
+
+    def describe() -> None:
+        with pylog.open(path, mode="r") as store:
+            log = engine_of(store.log("t"))
+            while not ended.is_set():
+                try:
+                    assert describe_partition(log)["end_offset"] >= 60
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+                    wrong.append(error)
+                    return
+
+    thread = threading.Thread(target=describe)
+    thread.start()
+    for _ in range(15):
+        fill(writer, 10)
+        writer.log("t").delete_records(writer.log("t").end_offset - 5)
+    ended.set()
+    thread.join()
+    assert wrong == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
@@ -68,14 +69,17 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
 
 
 def _partition(log: PartitionLog) -> dict[str, Any]:
-    state = log.snapshot(committed=True)
+    return log.answer(partial(_described, log.partition.partition), committed=True)
+
+
+def _described(number: int, state: LogState) -> dict[str, Any]:
     found = [segment for _, segment in state.segments]
     ends = [*(segment.base_offset for segment in found[1:]), state.end_offset]
     parts = [
         _segment(state, segment, end) for segment, end in zip(found, ends, strict=False)
     ]  # a partition without segments has not been written yet
     return {
-        "partition": log.partition.partition,
+        "partition": number,
         "start_offset": state.start_offset,
         "stable_offset": state.stable_offset,
         "end_offset": state.end_offset,

@@ -30,6 +30,7 @@ from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaner import Task, Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
+from pylog.log.reading.lookup import Answer
 from pylog.log.reading.queries import Queries
 from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
@@ -158,6 +159,19 @@ class PartitionLog:
             raise
         finally:
             inside.remove(me)
+
+    def answer(self, question: Callable[[LogState], Answer], *, committed: bool = False) -> Answer:
+        """The answer to a question about the log now. It is asked again if another thread or process changes segments meanwhile.
+
+        Args:
+            question: reads segments of the state that it is given.
+            committed: the state has the open transactions.
+
+        Raises:
+            What the question raises, if the log has not changed since.
+        """
+        with self._gate:
+            return lookup.of_live(partial(self.snapshot, committed=committed), self.snapshot(committed=committed), question)
 
     def _current(self) -> LogState:
         """The state now, as `snapshot` without arguments; refreshed only if another process may have changed the log.
@@ -349,7 +363,7 @@ class PartitionLog:
             if not dry_run:
                 return self._freeing(partial(trimmer.retain, self.writer(), now_ms, group, committed))
             config = self.config
-            plan = planned(self._source, self.snapshot(), now_ms, committed, config)
+            plan = self.answer(lambda state: planned(self._source, state, now_ms, committed, config))
             return plan if config.retention_group == group else None
 
     def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:

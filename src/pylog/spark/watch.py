@@ -7,7 +7,7 @@ Other processes append, delete and compact at the same time. A refresh returns p
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,13 +103,25 @@ class PartitionTracker:
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
         """Returns the approximate size of a range in the files, in bytes; 0 for deleted offsets."""
-        outline = self._outline_if_there(partition)
-        return 0 if outline is None else planning.size_between(outline, start, end)
+        return self._planned(partition, lambda outline: planning.size_between(outline, start, end), 0)
 
     def first_cut(self, partition: TopicPartition, start: int, end: int, max_bytes: int) -> int:
         """How far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
+        return self._planned(partition, lambda outline: planning.first_cut(outline, start, end, max_bytes), end)
+
+    def _planned(self, partition: TopicPartition, plan: Callable[[PartitionExtent], int], otherwise: int) -> int:
+        """Plans with a partition's outline; `otherwise` if it was deleted. After an error, a retry finds the new files."""
         outline = self._outline_if_there(partition)
-        return end if outline is None else planning.first_cut(outline, start, end, max_bytes)
+        if outline is None:
+            return otherwise
+        try:
+            return plan(outline)
+        except StorageFailedError:
+            kept = self._kept[partition]
+            kept.seen = None
+            if kept.log is not None:
+                kept.log.snapshot(wait=True)
+            raise
 
     def _outline_if_there(self, partition: TopicPartition) -> PartitionExtent | None:
         """Returns None if the partition was deleted since the last refresh; the next refresh reports it."""

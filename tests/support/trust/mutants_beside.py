@@ -121,4 +121,12 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         tests=(_REFRESHES + "test_a_store_that_has_written_sees_what_a_process_acknowledged_that_keeps_the_lock",),
         why="A store that has written once answers seconds late while another process appends and rolls.",
     ),
+    Mutant(
+        name="a_question_is_asked_once",
+        file="pylog/log/reading/lookup.py",
+        text="            if now.version == state.version:\n",
+        replacement="            if True:\n",
+        tests=(_FILES + "test_a_question_about_segments_is_asked_again_after_another_store_deleted_them[r]",),
+        why="A call that meets a segment that another process deleted raises 'No such file'.",
+    ),
 )
