@@ -192,4 +192,14 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/cli/test_frame.py::test_log_lines_go_to_stderr_with_the_option_only_and_not_beyond_the_command[-v]",),
         why="A command that deletes says nothing of what it deletes.",
     ),
+    Mutant(
+        name="a_new_topic_has_the_old_commits",
+        file="pylog/offsets/offset_manager.py",
+        text="                self._forget_topic(each, topic.encode(), end)\n",
+        replacement="                pass\n",
+        tests=(
+            "tests/groups/test_machine.py::test_a_group_reads_each_record_that_is_there_in_order_whatever_happens_to_its_topic[3]",
+        ),
+        why="A group does not read the first records of a topic that was deleted and created again.",
+    ),
 )
