@@ -6,6 +6,7 @@ offset, and its timestamp follows from it, so that each answer can be judged by 
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import random
 import struct
@@ -32,6 +33,8 @@ CUT: Final = 200  # records before the end that truncations may reach
 THREADS: Final = 3
 SLOW: Final = 0.2  # how often a method is called that takes long
 SWITCH_SECONDS: Final = 1e-6
+CELL_SECONDS: Final = 0.1  # of one method next to one change
+CHANGES: Final = {"roll": 0, "truncate": 18, "delete_records": 19, "compaction": 21, "tick": 22, "alter_topic": 23}  # see `step`
 OPTIONS: Final[dict[str, Any]] = {
     "segment_bytes": 1500,
     "cleanup_policy": "compact,delete",
@@ -82,7 +85,8 @@ class Board:
 class Writer:
     """Appends, and does everything else that changes a log."""
 
-    def __init__(self, store: pylog.Store, board: Board, seed: int) -> None:
+    def __init__(self, store: pylog.Store, board: Board, seed: int, only: str | None = None) -> None:
+        self._only = only
         self._store = store
         self._log = store.log("t")
         self._board = board
@@ -104,6 +108,8 @@ class Writer:
     def step(self) -> None:
         self.steps += 1
         choice = self._rng.randrange(24)
+        if self._only is not None:
+            choice = CHANGES[self._only] if choice > 15 else 0
         if choice < 18:
             self.append(self._rng.randint(1, 8))
         elif choice == 18:
@@ -125,11 +131,11 @@ class Writer:
         self.append(1)
 
 
-def write(path: str, board: str, seed: int, seconds: float) -> int:
+def write(path: str, board: str, seed: int, seconds: float, only: str | None = None) -> int:
     """Writes for a while, in the process that this is called in. Returns how many steps that were."""
     there = Board(Path(board))
     with pylog.open(path, durability=pylog.Durability.OS) as store:
-        writer = Writer(store, there, seed)
+        writer = Writer(store, there, seed, only)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             writer.step()
@@ -388,7 +394,7 @@ def hurried() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool) -> dict[str, Any]:
+def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool, only: str | None = None) -> dict[str, Any]:
     """Reads in some threads beside a writer.
 
     Args:
@@ -396,6 +402,7 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool) 
         seed: of what writer and readers choose.
         seconds: how long.
         elsewhere: the writer is in another process.
+        only: a change, by its name in `CHANGES`: all threads call the same method for a while, then the next one.
 
     Returns:
         How many calls and steps there were, and what was wrong, as texts.
@@ -403,13 +410,14 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool) 
     path, board = directory / "store", Board.new(directory / "board")
     with pylog.open(path, durability=pylog.Durability.OS) as store:
         store.create_topic("t", **OPTIONS)
-        writer = Writer(store, board, seed)
+        writer = Writer(store, board, seed, only)
         for _ in range(KEPT // 8):
             writer.append(10)
         if elsewhere:
             with Neighbour() as other:
                 code = "import sys; sys.path.append(tests); from support.campaign.beside import write; "
-                code += "write(path, board, seed, seconds)"
+                code += "write(path, board, seed, seconds, only)"
+                other.run("only = given", given=only)
                 other.begin(
                     code,
                     tests=str(Path(__file__).parents[2]),
@@ -418,17 +426,17 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool) 
                     seed=seed,
                     seconds=seconds,
                 )
-                done = _read_in_threads(store, board, seed, seconds, None)
+                done = _read_in_threads(store, board, seed, seconds, None, in_turn=only is not None)
                 done["steps"] = other.answer()
         else:
-            done = _read_in_threads(store, board, seed, seconds, writer.step)
+            done = _read_in_threads(store, board, seed, seconds, writer.step, in_turn=only is not None)
             done["steps"] = writer.steps
     board.close()
     return done
 
 
 def _read_in_threads(
-    store: pylog.Store, board: Board, seed: int, seconds: float, write: Callable[[], None] | None
+    store: pylog.Store, board: Board, seed: int, seconds: float, write: Callable[[], None] | None, *, in_turn: bool
 ) -> dict[str, Any]:
     seen: dict[int, bytes] = {}
     wrong: list[str] = []
@@ -437,7 +445,8 @@ def _read_in_threads(
     def work(number: int) -> None:
         reader = Reader(store, board, seen, seed * THREADS + number)
         while time.monotonic() < deadline and not wrong:
-            one = reader.rng.choice(READS)
+            turn = int((deadline - time.monotonic()) / CELL_SECONDS)
+            one = READS[turn % len(READS)] if in_turn else reader.rng.choice(READS)
             calls[number] += 1
             try:
                 one(reader)
@@ -469,11 +478,12 @@ def _warm_up(store: pylog.Store, board: Board, seed: int) -> None:
 
 
 def run(seed: int, seconds: float) -> dict[str, Any]:
-    """Reads beside a writer in this process, and then beside one in another. For long runs."""
+    """Reads next to a writer in this process, and then next to one in another: of all changes, then of each. For long runs."""
     done: dict[str, Any] = {"seed": seed, "violations": []}
-    for elsewhere in (False, True):
+    for elsewhere, only in itertools.product((False, True), (None, *CHANGES)):
         with tempfile.TemporaryDirectory(prefix="pylog-beside-") as directory:
-            found = read_beside(Path(directory), seed, seconds / 2, elsewhere=elsewhere)
+            share = seconds / 4 if only is None else seconds / 4 / len(CHANGES)
+            found = read_beside(Path(directory), seed, share, elsewhere=elsewhere, only=only)
         done["violations"] += found["violations"]
         for name in ("calls", "steps"):
             done[name] = done.get(name, 0) + (found[name] or 0)

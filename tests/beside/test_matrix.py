@@ -1,0 +1,24 @@
+"""Each public method that reads, called by three threads at once, next to each change of a log, by this process and another one.
+
+The methods and their judges are those of the campaign `./dev torture beside`. tests/campaign/test_beside.py fails if a public
+method has neither a judge there nor a reason to have none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.campaign.beside import CELL_SECONDS, CHANGES, READS, read_beside
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.pair("scan and follow", "option change")
+@pytest.mark.pair("time search", "option change")
+@pytest.mark.pair("scan and follow", "second process")
+def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, change: str, elsewhere: bool) -> None:
+    done = read_beside(tmp_path, 7, CELL_SECONDS * len(READS), elsewhere=elsewhere, only=change)
+    assert not done["violations"], done["violations"][0]
+    assert done["calls"] >= len(READS)
