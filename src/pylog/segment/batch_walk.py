@@ -22,8 +22,10 @@ from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE_OFFSET,
+    BASE_SEQUENCE,
     COLUMN_COUNT,
     CONTROL_BIT,
+    COUNT,
     CRC,
     CRC_BAD,
     CRC_STATE,
@@ -267,8 +269,12 @@ def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
 
 
 def possible_markers(table: Table) -> NDArray[np.bool_]:
-    """Returns which batches are markers, or may be damaged ones: also small batches, because the control bit may be damaged."""
-    small = (table[SIZE] <= _LARGEST_MARKER) & (table[MAGIC] == 2)
+    """Returns which batches are markers, or may be damaged ones: the control bit may be the damaged one.
+
+    A marker is small and has one record and no sequence. Checking all small batches would make committed reading slower.
+    """
+    odd = (table[BASE_SEQUENCE] < 0) | (table[COUNT] != 1)
+    small = (table[SIZE] <= _LARGEST_MARKER) & (table[MAGIC] == 2) & odd
     return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small
 
 
