@@ -359,7 +359,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         name="segments_are_deleted_by_name",
         file="pylog/fs/held.py",
         text="known is not None and (found :=",
-        replacement="known is None and (found :=",
+        replacement="known == -1 and (found :=",
         tests=("tests/test_directory_replaced.py::test_a_sealed_segment_that_was_replaced_is_not_deleted_by_its_name",),
         why="Retention deletes a restored segment that has the name of the one that it knows.",
     ),
