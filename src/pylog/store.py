@@ -262,7 +262,7 @@ class Store(FactoryMade, factory="pylog.open"):
 
         Cost: one check of each segment's age. `tick_interval_ms` of `pylog.open` calls it in the background.
         """
-        with self._manager.gate.explaining():
+        with self._manager.gate:
             return self._upkeep.tick(now_ms)
 
     def retain(
@@ -298,7 +298,7 @@ class Store(FactoryMade, factory="pylog.open"):
         ...     [(each.segments, each.new_start_offset) for each in store.retain("orders", dry_run=True)]
         [(1, 1)]
         """
-        with self._manager.gate.explaining():
+        with self._manager.gate:
             return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> list[Compaction]:
@@ -330,7 +330,7 @@ class Store(FactoryMade, factory="pylog.open"):
         ...     [record.value for record in store.log("prices").records()]
         [b'2', b'3']
         """
-        with self._manager.gate.explaining():
+        with self._manager.gate:
             return self._upkeep.compact(topic, partition)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------
