@@ -22,7 +22,7 @@ def test_what_is_appended_inside_goes_before_threads_that_wait() -> None:
         with log.exclusively():
             for thread in waiting:
                 thread.start()
-            while not writer_of(log).requests._waiting:  # one of them is on its way, and leads
+            while not writer_of(log).commits.requests._waiting:  # one of them is on its way, and leads
                 pass
             with log.exclusively():
                 assert log.append(b"inside") == 0

@@ -16,7 +16,7 @@ import pylog
 from pylog import Durability, ProducerBatch, limits
 from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError, SyncFailedError
-from pylog.log.writing.group_commit import Request, Requests, append_in_turn
+from pylog.log.writing.requests import Request, Requests, append_in_turn
 from pylog.record.batch import scan_batches
 from pylog.record.builder import BatchEncoder
 from pylog.record.format import COUNT
@@ -61,7 +61,7 @@ class Call(threading.Thread):
 
 
 def requests_of(log: pylog.Log) -> Requests:
-    return writer_of(log).requests
+    return writer_of(log).commits.requests
 
 
 def queue_up(log: pylog.Log, calls: Sequence[Call]) -> None:
@@ -220,7 +220,7 @@ def test_a_batch_that_turns_out_too_large_for_a_segment_fails_alone(store: pylog
     def append(*sent: bytes) -> range:
         request = Request([rows(*sent)], generous, Durability.SYNC)
         request.options = engine_of(log)._source.options.now  # as of a request that was checked
-        return append_in_turn(mutator.requests, request, mutator.lock, mutator.commit).offsets
+        return mutator.commits.append(request).offsets
 
     calls = together(log, fs, lambda: append(b"a"), lambda: append(bytes(2000)), lambda: append(b"b", b"c"))
     assert [call.result for call in calls] == [range(2, 3), None, range(3, 5)]

@@ -10,8 +10,8 @@ import pytest
 from pylog import Durability, limits
 from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
-from pylog.log.writing import group_commit
-from pylog.log.writing.group_commit import Request, Requests, append_in_turn, grouped
+from pylog.log.writing import requests as requests_module
+from pylog.log.writing.requests import Request, Requests, append_in_turn, grouped
 from support.faults.interruptions import interrupted_at_step
 from support.log.group_commit import PATIENCE, request, wait_until
 
@@ -165,9 +165,9 @@ def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int,
         if who:
             requests.leave(waiting[0])
             requests.leave(waiting[1])
-        came = interrupted_at_step(number, lambda: requests.leave(waiting[who]), group_commit.__file__)  # noqa: B023 - called at once
+        came = interrupted_at_step(number, lambda: requests.leave(waiting[who]), requests_module.__file__)  # noqa: B023 - called at once
         if again:
-            interrupted_at_step(number // 2 + 1, lambda: requests.leave(waiting[who]), group_commit.__file__)  # noqa: B023
+            interrupted_at_step(number // 2 + 1, lambda: requests.leave(waiting[who]), requests_module.__file__)  # noqa: B023
         assert not requests._guard.locked()
         requests.leave(waiting[who])
         left = [each for each in (*waiting, *late[:1]) if not each.left]
@@ -184,7 +184,7 @@ def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int,
 def test_wherever_one_that_is_alone_is_interrupted_the_next_one_leads() -> None:
     for number in itertools.count(1):
         requests, lock = Requests(ManualClock()), threading.RLock()
-        came = interrupted_at_step(number, lambda: append_in_turn(requests, request(), lock, settle), group_commit.__file__)  # noqa: B023
+        came = interrupted_at_step(number, lambda: append_in_turn(requests, request(), lock, settle), requests_module.__file__)  # noqa: B023
         assert not requests._guard.locked()
         assert requests._leader is None
         append_in_turn(requests, following := request(), lock, settle)

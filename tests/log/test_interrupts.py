@@ -20,7 +20,7 @@ from pylog.directory import locks
 from pylog.errors import IllegalStateError
 from pylog.log import state
 from pylog.log.writing import group_commit
-from pylog.log.writing.group_commit import Requests
+from pylog.log.writing.requests import Requests
 from pylog.log.writing.writer import LogWriter
 from pylog.store import Store
 from support.faults.interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step

@@ -37,9 +37,9 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState
 from pylog.log.writing.append_batches import BatchRange
-from pylog.log.writing.group_commit import Request
 from pylog.log.writing.partition_writer import LogContext, PartitionWriter
 from pylog.log.writing.refitting import fitted, spliced
+from pylog.log.writing.requests import Request
 from pylog.metrics import Counters
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, ProducerBatch, Record

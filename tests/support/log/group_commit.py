@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from pylog import Durability
-from pylog.log.writing.group_commit import Request
+from pylog.log.writing.requests import Request
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.rows import Rows
 

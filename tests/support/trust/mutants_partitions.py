@@ -55,7 +55,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="requests_are_not_checked_again",
-        file="pylog/log/writing/partition_writer.py",
+        file="pylog/log/writing/group_commit.py",
         text="            if request.options is not options:\n",
         replacement="            if request.options is None:\n",
         tests=("tests/test_options_live.py::test_a_topic_made_compacted_refuses_keyless_records_at_once_in_every_store",),

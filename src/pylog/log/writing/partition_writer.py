@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from pylog import limits, trace
+from pylog import trace
 from pylog.clock import Clock
-from pylog.config import Durability
 from pylog.directory.locks import ByteLock, is_owned, under
 from pylog.errors import (
     ClosedError,
     CorruptionError,
     DirectoryReplacedError,
     IllegalStateError,
-    InvalidTransactionStateError,
-    ProducerError,
-    PylogError,
-    RecordTooLargeError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
@@ -36,12 +31,11 @@ from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.loader import deleted, load
 from pylog.log.recovery.loading_lines import tell_of_loading
 from pylog.log.state import LogState, first_state
-from pylog.log.writing.group_commit import Group, Request, Requests, append_in_turn, encoded_group, grouped
+from pylog.log.writing.group_commit import GroupCommit
 from pylog.log.writing.pending_deletions import PendingDeletions
-from pylog.log.writing.refitting import refit
+from pylog.log.writing.requests import Request
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
-from pylog.record.ahead import one_ahead
 from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
 from pylog.segment.segment import vanished
@@ -93,7 +87,7 @@ class PartitionWriter:
         awaited_group: the group for which retention keeps segments, as the last log line has it.
         lock: the log's, taken before the partition's.
         loaded: the result of the last load.
-        requests: waiting append requests.
+        commits: the appends that wait, and their commits.
         writer: created at the first write, None before.
         gone: true if another process has deleted the partition.
         close_count: the number of times the writer was closed; `loaded` is then older than the log.
@@ -120,13 +114,12 @@ class PartitionWriter:
         self._partition_lock: ByteLock = source.lock
         self._held = source.held
         self.lock = threading.RLock()
-        self.requests = Requests(clock)
+        self.commits = GroupCommit(source, clock, counters, self.lock, self._current, self._give_up)
         self.writer: LogWriter | None = None
         self.gone = False
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
         self._unclean = False  # a writer was closed without writing all derived files
-        self.appending = False
         self.close_count = 0
         self._session = 0  # of the partition's lock, in which the changes of other processes were taken
         self.loaded = Loaded(FoundSegments.known([]))
@@ -345,6 +338,11 @@ class PartitionWriter:
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
+    @property
+    def appending(self) -> bool:
+        """Whether requests are being committed, by the thread that has the lock. If it asks again, a handler interrupted it."""
+        return self.commits.appending
+
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """Holds both locks, for a thread that reads, decides and appends."""
@@ -357,111 +355,18 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
-        if (self.appending and is_owned(self.lock)) or self.requests.has_called():
+        if (self.appending and is_owned(self.lock)) or self.commits.requests.has_called():
             told = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts it "
             raise IllegalStateError(told + "cannot append to the same log: append after that call", path=self.source.directory)
         if self._inside != threading.get_ident():
-            return append_in_turn(self.requests, request, self.lock, self.commit)
-        self.commit([request])
+            return self.commits.append(request)
+        self.commits.commit([request])
         return request.result()
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Returns a producer's next sequence in an epoch; None if the log has no batch of it."""
         with self.current() as writer:
             return writer.producers.next_sequence(producer_id, epoch)
-
-    def commit(self, requests: list[Request]) -> None:
-        """Commits some requests with one lock, one check, one write and one sync. Under the log's lock."""
-        lock = self._partition_lock
-        before = lock.depth
-        try:
-            self.appending = True
-            with lock:
-                writer = self._current()
-                if len(requests) == 1 and requests[0].producer is None and requests[0].options is self.source.options.now:
-                    self._commit_group(grouped(requests, writer.state.end_offset), writer)  # the usual case
-                else:
-                    for group in self._groups(self._fitting(requests), writer):
-                        self._commit_group(group, writer)
-                if self._held.failure is not None:
-                    self._give_up(writer)
-        except BaseException as error:
-            lock.restore(before)
-            for request in requests:
-                if not request.done:
-                    request.refuse(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self.appending = False
-
-    def _fitting(self, requests: list[Request]) -> Iterator[Request]:
-        """Returns the requests that fit the current options. Older requests are checked again, and may be refused."""
-        options = self.source.options.now
-        for request in requests:
-            if request.options is not options:
-                try:
-                    refit(request, options, self.clock.now_ms())
-                except PylogError as error:  # raised by the requesting thread
-                    request.refuse(error)
-                    continue
-            yield request
-
-    def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
-        """Groups plain requests. A producer's request is alone, because its sequence is checked against the log before it."""
-        plain: list[Request] = []
-        for request in requests:
-            if request.producer is None:
-                plain.append(request)
-                continue
-            if plain:
-                yield grouped(plain, writer.state.end_offset)
-                plain = []
-            if not self._is_settled(request, writer):
-                yield grouped([request], writer.state.end_offset)
-        if plain:
-            yield grouped(plain, writer.state.end_offset)
-
-    @staticmethod
-    def _is_settled(request: Request, writer: LogWriter) -> bool:
-        """Whether a producer's batch needs no write: it is a duplicate, or is refused."""
-        assert request.producer is not None
-        writer.check_alive()  # otherwise records that the previous group failed to write would count as duplicates
-        try:
-            known = writer.producers.check(request.producer, request.count)
-        except (ProducerError, InvalidTransactionStateError) as error:  # raised by the requesting thread
-            request.refuse(error)
-            return True
-        if known is not None:
-            if request.level == Durability.SYNC:
-                writer.flush()  # it may have a lower durability, or no acknowledgement yet
-            request.acknowledge(range(known.first_offset, known.last_offset + 1), request.level, duplicate=True)
-        return known is not None
-
-    def _commit_group(self, group: Group, writer: LogWriter) -> None:
-        error = self._append(group, writer)
-        if isinstance(error, RecordTooLargeError) and len(group.requests) > 1:  # commit one by one: only one of them fails
-            for request, _ in group.requests:
-                self._commit_group(grouped([request], writer.state.end_offset), writer)
-            return
-        group.settle(writer.state.end_offset, error)
-        if error is not None and not isinstance(error, Exception):
-            raise error
-
-    def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
-        first = writer.state.end_offset
-        try:
-            stamp = self.clock.now_ms() if self.source.options.now.config.log_append_time else None
-            encoded = encoded_group(group, writer.leader_epoch, stamp)
-            if group.size <= limits.APPEND_CHUNK_BYTES:
-                writer.append(encoded, group.level, group.size)
-            else:
-                with one_ahead(iter(encoded)) as ahead:
-                    writer.append(ahead, group.level, group.size)
-            self._counters.wrote(writer.state.end_offset - first)
-        except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
-            return error
-        return None
 
     # ---- flush ---------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from pylog.config import Durability
 from pylog.errors import InvalidRecordError
 from pylog.log.options import Options, level_given
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
-from pylog.log.writing.group_commit import Request
+from pylog.log.writing.requests import Request
 from pylog.record.builder import BatchEncoder
 from pylog.record.few import Piece, joined_rows, least_bound
 from pylog.record.types import ProducerBatch
