@@ -34,6 +34,7 @@ class HeldDirectory:
 
     Attributes:
         below: the file system given.
+        checked_ms: the time of the last check before an acknowledgement, in milliseconds.
         failure: why the directory takes no more changes; None while it does. It stays set: the owner must close and open again.
     """
 
@@ -49,7 +50,7 @@ class HeldDirectory:
         self._inodes: dict[str, int] = {}  # of the segments that were loaded or created, by name
         self._is_loading = False
         self._watch: Callable[[], None] | None = None
-        self._checked_ms = -1
+        self.checked_ms = -1
         self._files: list[tuple[str, Identity]] = []  # the header and the active segment
         base = fs.below if isinstance(fs, HeldDirectory) else fs
         self._identify = getattr(base, "base", base).identity  # asked for at each acknowledgement, so directly
@@ -118,14 +119,14 @@ class HeldDirectory:
         Raises:
             DirectoryReplacedError, StorageFailedError: as `check`.
         """
-        if now_ms == self._checked_ms:
+        if now_ms == self.checked_ms:
             if always and self._active is not None and self._identify(self._active[0]) != self._active[1]:
                 self.check()
             return always
-        recently = now_ms // _WHOLE_CHECK_MS == self._checked_ms // _WHOLE_CHECK_MS
+        recently = now_ms // _WHOLE_CHECK_MS == self.checked_ms // _WHOLE_CHECK_MS
         if not recently or not all(self._identify(path) == identity for path, identity in self._files):
             self.check()
-        self._checked_ms = now_ms
+        self.checked_ms = now_ms
         return True
 
     def check(self) -> None:

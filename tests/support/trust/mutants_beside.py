@@ -72,10 +72,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         file="pylog/fs/open_files.py",
         text="limits.OPEN_FILES, limit() // _READING",
         replacement="limits.OPEN_FILES, limit()",
-        tests=(
-            "tests/log/test_descriptors.py::test_open_files_are_counted_over_all_stores_of_a_process",
-            "tests/log/test_descriptors.py::test_the_bound_follows_the_limit_of_the_process",
-        ),
+        tests=("tests/log/test_descriptors.py::test_the_bound_follows_the_limit_of_the_process",),
         why="pylog leaves no descriptor to the rest of the process.",
     ),
     Mutant(

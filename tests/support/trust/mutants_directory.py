@@ -189,7 +189,9 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         file="pylog/fs/gate.py",
         text="        held = _Steps(self, steps)\n        self._steps.add(held)\n        return held\n",
         replacement="        return steps\n",
-        tests=("tests/test_closed.py::test_an_iterator_begun_before_the_end_says_so_at_its_next_step[active-scan-PartitionLog.close]",),
+        tests=(
+            "tests/test_closed.py::test_an_iterator_begun_before_the_end_says_so_at_its_next_step[active-scan-PartitionLog.close]",
+        ),
         why="A scan goes on after close, and may map a file that is cut: SIGBUS.",
     ),
     Mutant(

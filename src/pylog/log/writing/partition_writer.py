@@ -200,7 +200,8 @@ class PartitionWriter:
 
     def _current(self) -> LogWriter:
         """Returns a current writer. Under both locks."""
-        self._held.check_alive()
+        if self._held.failure is not None:
+            self._held.check_alive()  # raises
         self.take_changes()
         if self.writer is None:
             self._agree()  # only writers read the options' mark in the header

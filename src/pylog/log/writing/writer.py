@@ -220,7 +220,8 @@ class LogWriter:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
             RecordTooLargeError: a batch exceeds `segment_bytes`.
         """
-        self.check_alive()
+        if self.failure is not None or self.unreported is not None:
+            self.check_alive()
         self._raise_bound(level, size)
         self._syncs = level.name == "SYNC"
         self._stale = True  # until the append is complete or undone: after an interrupt the log is loaded again
@@ -359,7 +360,7 @@ class LogWriter:
                 self.active.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
-            if self._held.check_at(self._put_ms, always=durable):
+            if (durable or self._put_ms != self._held.checked_ms) and self._held.check_at(self._put_ms, always=durable):
                 self.checked_offset = offset
         except StorageFailedError as error:
             self.break_off(error, "the written records could not be made durable and published")
@@ -369,20 +370,20 @@ class LogWriter:
 
     def _with_written(self, slot: DurablePoint, durable_offset: int) -> LogState:
         """Returns the state with all written records, and its slot."""
-        return self._changed(
-            slot,
+        return replace(
+            self.state,
+            epoch=slot.epoch,
+            truncation_count=slot.truncation_count,
             active_size=self.active.size,
             end_offset=self.active.next_offset,
             durable_offset=durable_offset,
             first_unstable_offset=self.producers.first_unstable_offset,
         )
 
-    def _changed(self, slot: DurablePoint, **changes: Any) -> LogState:
-        return replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
-
     def set_state(self, **changes: Any) -> None:
         """Publishes the state with some fields changed."""
-        self._show(self._changed(self._slot_now, **changes))
+        slot = self._slot_now
+        self._show(replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes))
 
     def _show(self, state: LogState) -> None:
         self._producers_before = {}
