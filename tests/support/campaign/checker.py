@@ -95,7 +95,7 @@ def inspect(fs: MemoryFileSystem, note: Note | None = None, seen: SoundLogs | No
 
 def checked(fs: MemoryFileSystem, logs: Sequence[pylog.Log]) -> list[str]:
     """What is wrong with some logs, and with the root, as `store.check()` would say."""
-    looks = [partial(log.as_partition, quiet=True) for log in logs]
+    looks = [partial(log._partition_log.for_checks, quiet=True) for log in logs]
     findings = [*check_store(fs, ROOT, looks).findings, *check_catalog(fs, ROOT, read_catalog(fs, ROOT), quiet=True)]
     return [f"check: {finding.message}" for finding in findings if finding.kind in WRONG]
 
