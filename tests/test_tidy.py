@@ -89,6 +89,7 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
 
 MODULE_LINES = 600
 FUNCTION_LINES = 70
+FUNCTION_SHARES: Mapping[float, int] = {0.5: 7, 0.9: 20}  # share of all functions: the lines that they have at most
 FIRST_LEVEL: Mapping[str, tuple[int, int]] = {
     "log": (12, 35)
 }  # room: how many names it has at its first level, and arrows between
@@ -300,6 +301,19 @@ def long_functions(modules: Modules, reasons: Mapping[str, str] = REASONS_TO_BE_
                     yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {FUNCTION_LINES}"
 
 
+def seldom_short_functions(modules: Modules) -> Iterator[str]:
+    """Half of the functions have 7 lines at most, and nine in ten have 20."""
+    found = [
+        body_lines(node)
+        for module in modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for share, most in FUNCTION_SHARES.items():
+        if sum(lines <= most for lines in found) < share * len(found):
+            yield f"fewer than {share:.0%} of the functions have at most {most} lines"
+
+
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of the body, the docstring left out."""
     body = function.body
@@ -370,6 +384,10 @@ def test_no_function_is_longer_than_one_can_see():
 
 
 @pytest.mark.slow
+def test_most_functions_are_short():
+    assert_none(seldom_short_functions(house()))
+
+
 def test_no_reason_to_be_long_outlives_what_it_excuses():
     excused = {complaint.split(" ")[0].split(":")[0] for complaint in long_modules(house(), {})}
     for complaint in long_functions(house(), {}):
@@ -514,6 +532,14 @@ def test_a_long_module_and_a_long_function_are_found():
     assert not list(long_functions(planted(log=f"def f():\n{body}    pass\n"), {"pylog.log.f": "why"}))
     assert not list(long_modules(planted(log="pass\n" * MODULE_LINES)))
     assert list(long_modules(planted(log="pass\n" * (MODULE_LINES + 1))))
+
+
+def test_a_house_of_middling_functions_is_found():
+    functions = [f"def f{number}():\n{'    pass' + chr(10)}" for number in range(10)]
+    assert not list(seldom_short_functions(planted(log="".join(functions))))
+    assert list(seldom_short_functions(planted(log="".join(functions).replace("    pass\n", "    pass\n" * 8))))
+    longer = "".join(function + "    pass\n" * (20 if number < 2 else 0) for number, function in enumerate(functions))
+    assert list(seldom_short_functions(planted(log=longer)))
 
 
 def test_a_module_that_nothing_imports_is_found():
