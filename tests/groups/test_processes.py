@@ -26,7 +26,7 @@ CLOCK = SystemClock()
 RECORDS = 5000
 SETUP = """
 import pylog
-from group_members import member_of
+from support.groups.members import member_of
 from pylog.groups.member import MemberOptions, PartitionsRevoked, PartitionsAssigned, PartitionsLost
 store = pylog.open(path, durability=pylog.Durability.OS)
 member, lost, committed, refused, position = None, [], 0, 0, {}

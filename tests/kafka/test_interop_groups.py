@@ -22,7 +22,7 @@ TIMEOUTS = {
 }
 JOIN = """
 import pylog
-from group_members import member_of
+from support.groups.members import member_of
 store = pylog.open(path)
 members = [member_of(store, "killed") for _ in range(2)]
 for member in members:

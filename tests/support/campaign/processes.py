@@ -243,7 +243,7 @@ def in_fresh_process(
     """
     variables = {**own_environment(), "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
     call = json.dumps([function.__module__, function.__qualname__, arguments])
-    command = [*before, sys.executable, "-c", "from campaign.processes import main; main()", call]
+    command = [*before, sys.executable, "-c", "from support.campaign.processes import main; main()", call]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CampaignError(f"{function.__module__}.{function.__qualname__}{arguments} failed:\n{done.stderr}")

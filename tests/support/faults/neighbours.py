@@ -44,7 +44,10 @@ class Neighbour:
 
     def __init__(self) -> None:
         command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        tests = str(Path(__file__).resolve().parents[2])  # for code that uses `support`
+        paths = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
+        variables = {**os.environ, "PYTHONPATH": paths}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=variables)
 
     def __enter__(self) -> Self:
         return self
