@@ -40,7 +40,7 @@ Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
-class _Thread:
+class _ClientThread:
     """The thread of one client. Its calls run one after the other. Cancelling a waiter does not cancel the call.
 
     Args:
@@ -155,7 +155,7 @@ class AsyncProducer:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._thread = _Thread("producer")
+        self._thread = _ClientThread("producer")
         self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and later calls
         self._guard = threading.Lock()
         # the results that each event loop has scheduled; weak, so that closed loops can be collected
@@ -397,7 +397,7 @@ class AsyncConsumer:
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         self._polling.await_with(partial(_awaited, ref(self)))
-        self._thread = _Thread("consumer", partial(_wake_again, consumer))
+        self._thread = _ClientThread("consumer", partial(_wake_again, consumer))
 
     async def __aenter__(self) -> Self:
         return self

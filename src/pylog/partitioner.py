@@ -25,7 +25,9 @@ from pylog.record.memory import BYTES, OUT_INTS, address, i64, kernel, load8, u6
 from pylog.record.rows import NO_BYTES, read_only
 
 Indexes = NDArray[np.int64]
-Callback = Callable[[bytes | None, list[int], list[int]], int]  # (key, all partitions, available partitions), as in kafka-python
+PartitionFunction = Callable[
+    [bytes | None, list[int], list[int]], int
+]  # (key, all partitions, available partitions), as in kafka-python
 
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -110,7 +112,7 @@ class RoundRobinPartitioner:
         return chosen
 
 
-def partition_called(ask: Callback, key: bytes | None, partitions: Sequence[int]) -> int:
+def partition_called(ask: PartitionFunction, key: bytes | None, partitions: Sequence[int]) -> int:
     """Returns the partition that the user's callable chooses for one record.
 
     Raises:

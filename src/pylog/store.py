@@ -33,9 +33,9 @@ from pylog.upkeep import Upkeep
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
-    from pylog.consumer.core import Core as ConsumerCore
+    from pylog.consumer.core import ConsumerCore
     from pylog.groups.admin import Group
-    from pylog.producer.core import Core
+    from pylog.producer.core import ProducerCore
     from pylog.producer.producer import Producer
 
 
@@ -62,7 +62,7 @@ class Store(FactoryMade, factory="pylog.open"):
         self._departing: list[ConsumerCore] = []
         self._clock = clock
         self._logs: dict[TopicPartition, tuple[PartitionLog, Log]] = {}
-        self._producers: list[Core] = []
+        self._producers: list[ProducerCore] = []
         self._guard = threading.Lock()
         self._consumers: WeakSet[Consumer] = WeakSet()
         self._manager = manager = LogManager(path, options, fs, clock)
@@ -395,19 +395,19 @@ class Store(FactoryMade, factory="pylog.open"):
         0
         """
         from pylog.producer.config import producer_config
-        from pylog.producer.core import Core
+        from pylog.producer.core import ProducerCore
         from pylog.producer.producer import new_producer
 
         self._manager.check_writable()
         checked = producer_config(config)
-        core = Core(self._manager, self._clock, checked, self._forget)
+        core = ProducerCore(self._manager, self._clock, checked, self._forget)
         producer = new_producer(self._manager, self._clock, checked, core)
         core.begin()  # from here on, an interrupt that drops the producer ends the thread
         with self._guard:
             self._producers.append(core)
         return producer
 
-    def _forget(self, core: Core) -> None:
+    def _forget(self, core: ProducerCore) -> None:
         with self._guard:
             if core in self._producers:
                 self._producers.remove(core)

@@ -139,7 +139,7 @@ _LOGGERS: Final = {event.subject: logging.getLogger(event.logger) for event in E
 # ---- giving lines to the handlers --------------------------------------------------------------------------------------------
 
 
-class _Line(NamedTuple):
+class _TraceLine(NamedTuple):
     event: Event
     facts: dict[str, Any]
 
@@ -164,7 +164,7 @@ class _Telling:
 
 _OF_THREAD: Final = _OfThread()
 TELLING: Final = _Telling()
-waiting: Final[deque[_Line]] = deque()  # queued by `later`, in the order of the events
+waiting: Final[deque[_TraceLine]] = deque()  # queued by `later`, in the order of the events
 
 
 def wanted(event: Event) -> bool:
@@ -192,7 +192,7 @@ def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: ob
         return
     known = {} if partition is None else {"topic": partition[0], "partition": partition[1]}
     known |= {name: _fact(value) for name, value in facts.items() if value is not None}
-    waiting.append(_Line(event, known))
+    waiting.append(_TraceLine(event, known))
 
 
 def holding() -> threading.RLock:
@@ -221,7 +221,7 @@ def tell() -> None:
             pass
 
 
-def _log(waited: _Line) -> None:
+def _log(waited: _TraceLine) -> None:
     event, facts = waited
     try:
         _LOGGERS[event.subject].log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))

@@ -11,7 +11,7 @@ import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.assignors import ASSIGNORS
-from pylog.groups.member import Event, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
+from pylog.groups.member import MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked, RebalanceEvent
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -45,7 +45,7 @@ class Consumer:
         assert self.positions.keys() == self.member.assignment
         return event is not None
 
-    def follow(self, event: Event | None) -> None:
+    def follow(self, event: RebalanceEvent | None) -> None:
         if isinstance(event, PartitionsRevoked):
             try:
                 self.commit(event.partitions)

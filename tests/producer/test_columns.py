@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.config import TopicConfig
-from pylog.producer.buffer import Buffer
+from pylog.producer.buffer import RecordAccumulator
 from pylog.producer.columns import batches, columns_of, parts
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import Details, FutureRecordMetadata
@@ -30,7 +30,7 @@ runs = st.lists(st.tuples(one, st.integers(1, 5)), min_size=1, max_size=12).map(
 @given(runs, st.integers(1, 400))
 def test_records_in_any_order_of_partitions_are_parted_and_cut_in_their_order(timed: bool, sent: list[Sent], size: int) -> None:
     topic = Topic("t", None, TopicConfig(), (0, 1, 2, 3))
-    route = Route(topic, Buffer(1 << 20, 0, 0, 1), ProducerConfig(), 0.0)
+    route = Route(topic, RecordAccumulator(1 << 20, 0, 0, 1), ProducerConfig(), 0.0)
     route.keyed, route.timed = any(key is not None for _, key, _ in sent), timed
     futures = [FutureRecordMetadata(route, value, key, Details(timestamp=n)) for n, (_, key, value) in enumerate(sent)]
     partitions = np.array([partition for partition, _, _ in sent], np.int64)

@@ -17,7 +17,7 @@ from pylog.record import compression, unpacking
 from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.format import BASE_OFFSET, CODEC_LZ4, HEADER_SIZE, POSITION, SIZE
 from pylog.record.memory import INTERPRETED
-from pylog.record.unpacking import Group, Unpacker
+from pylog.record.unpacking import BatchGroup, Unpacker
 from support.reference.records import Batch
 
 EXAMPLES = settings(max_examples=10 if INTERPRETED else 100, deadline=None)
@@ -52,7 +52,7 @@ def table_of(data: bytes) -> tuple[Bytes, Table]:
     return buffer, scan_batches(buffer).table
 
 
-def payloads_in(group: Group) -> Iterator[tuple[int, bytes]]:
+def payloads_in(group: BatchGroup) -> Iterator[tuple[int, bytes]]:
     """The first offset and the plain payload of each batch, as the group's table says."""
     for position, size, offset in group.table[[POSITION, SIZE, BASE_OFFSET]].T.tolist():
         yield offset, group.room[position + HEADER_SIZE : position + size].tobytes()

@@ -18,12 +18,12 @@ from pylog.spark.options import (
     AtTimestamp,
     AtTimestamps,
     Everywhere,
-    Partitions,
+    ListedPartitions,
+    ListedTopics,
     RateLimits,
     ReadOptions,
     StreamOptions,
     TopicPattern,
-    Topics,
     any_options,
     read_options,
     stream_options,
@@ -49,7 +49,7 @@ def refused(**options: str) -> str:
 
 def test_the_defaults_are_the_connectors():
     options = read()
-    assert (options.paths, options.subscription) == (("/data",), Topics(("orders",)))
+    assert (options.paths, options.subscription) == (("/data",), ListedTopics(("orders",)))
     assert (options.start, options.end) == (Everywhere(EARLIEST), Everywhere(LATEST))
     assert (options.min_partitions, options.max_bytes_per_partition, options.max_records_per_partition) == (None, 128 << 20, None)
     assert not options.latest_if_none_younger
@@ -62,9 +62,9 @@ def test_the_defaults_are_the_connectors():
 @pytest.mark.parametrize(
     ("option", "value", "attribute", "expected"),
     [
-        ("SUBSCRIBE", "b, a,,b ", "subscription", Topics(("b", "a"))),
+        ("SUBSCRIBE", "b, a,,b ", "subscription", ListedTopics(("b", "a"))),
         ("subscribePattern", " ord.*|x ", "subscription", TopicPattern("ord.*|x")),
-        ("assign", '{"orders":[1,0,1]}', "subscription", Partitions(frozenset({ORDERS_0, ORDERS_1}))),
+        ("assign", '{"orders":[1,0,1]}', "subscription", ListedPartitions(frozenset({ORDERS_0, ORDERS_1}))),
         ("startingOffsets", " Earliest ", "start", Everywhere(EARLIEST)),
         ("startingoffsets", '{"orders": {"0": 23, "1": -2}}', "start", AtOffsets({ORDERS_0: 23, ORDERS_1: -2})),
         ("startingTimestamp", " 1000 ", "start", AtTimestamp(1000)),

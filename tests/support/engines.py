@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pylog
-from pylog.consumer.assignment import Assignment
+from pylog.consumer.assignment import ConsumerAssignment
 from pylog.log.arguments import records_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.partition_writer import PartitionWriter
-from pylog.producer.buffer import Buffer
-from pylog.producer.core import Core
+from pylog.producer.buffer import RecordAccumulator
+from pylog.producer.core import ProducerCore
 from pylog.segment.segment import LogSegment
 
 
@@ -34,16 +34,16 @@ def append_as_another_program(log: pylog.Log, *records: tuple[bytes | None, byte
     engine.append(now_ms, records_of(records, now_ms), by_owner=True)
 
 
-def buffer_of(producer: pylog.Producer) -> Buffer:
+def buffer_of(producer: pylog.Producer) -> RecordAccumulator:
     """The records of a producer that wait for its thread."""
     return producer._buffer
 
 
-def producers_of(store: pylog.Store) -> list[Core]:
+def producers_of(store: pylog.Store) -> list[ProducerCore]:
     """The cores of a store's open producers."""
     return store._producers
 
 
-def assignment_of(consumer: pylog.Consumer) -> Assignment:
+def assignment_of(consumer: pylog.Consumer) -> ConsumerAssignment:
     """The partitions of a consumer."""
     return consumer._assignment

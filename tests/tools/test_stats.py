@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pylog
 from pylog.errors import CorruptionError, NotALogDirectoryError
-from pylog.tools.sketches import Distinct, Powers, Span, Timeline
+from pylog.tools.sketches import Distinct, Powers, Timeline, ValueSpan
 from pylog.tools.stats import TopicStats, collect, group_lags
 from support.golden import data as golden_data
 
@@ -179,7 +179,7 @@ def test_a_timeline_stays_small() -> None:
     spans = list(line.spans())
     assert 256 <= len(spans) <= 512
     assert sum(span.records for span in spans) == 100_000
-    assert isinstance(spans[0], Span)
+    assert isinstance(spans[0], ValueSpan)
 
 
 @given(st.lists(st.integers(1, 2**40)))

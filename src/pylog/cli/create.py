@@ -13,11 +13,13 @@ from pylog.cli.settings import kafka_name, parsed_options
 from pylog.cli.stores import writing
 from pylog.limits import MAX_PARTITIONS
 
-Options = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
+ConfigOptions = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
 
 
 @command(TOPICS)
-def create(store: StorePath, topic: TopicName, /, *, partitions: int = 1, config: Options = None, json: Json = False) -> None:
+def create(
+    store: StorePath, topic: TopicName, /, *, partitions: int = 1, config: ConfigOptions = None, json: Json = False
+) -> None:
     """Creates a topic, and the log directory if it does not exist.
 
     Args:

@@ -24,7 +24,7 @@ from pylog.text import json_text, lines_text, shown
 from pylog.times import time_text
 
 _YEAR_10000: Final = 253_402_300_800_000
-Format = Literal["text", "jsonl", "csv", "arrow", "parquet"]
+OutputFormat = Literal["text", "jsonl", "csv", "arrow", "parquet"]
 SCHEMA: Final = pa.schema(
     {
         "partition": pa.int32(),
@@ -48,7 +48,7 @@ class RecordWriter(Protocol):
 
 
 @contextmanager
-def writer_to(form: Format) -> Iterator[RecordWriter]:
+def writer_to(form: OutputFormat) -> Iterator[RecordWriter]:
     """Opens a writer to stdout. If the context ends without an error, the writer is closed.
 
     Raises:

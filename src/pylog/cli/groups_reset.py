@@ -29,7 +29,7 @@ _WHY: Final = {
     "no such time": "no record has this or a later timestamp; the end of the log is used",
     "nothing committed": "no offset is committed; the end of the log is used",
 }
-Execute = Annotated[bool, Parameter(name="--execute", show_default=False)]
+ExecuteReset = Annotated[bool, Parameter(name="--execute", show_default=False)]
 
 
 @command(CONSUMERS, under=groups)
@@ -47,7 +47,7 @@ def reset(
     by_duration: str | None = None,
     shift_by: int | None = None,
     from_file: str | None = None,
-    execute: Execute = False,
+    execute: ExecuteReset = False,
     json: Json = False,
 ) -> None:
     """Sets the committed offsets of a group. Without --execute, only shows the plan.
@@ -94,7 +94,7 @@ def import_groups(
     /,
     *,
     group: str | None = None,
-    execute: Execute = False,
+    execute: ExecuteReset = False,
     json: Json = False,
 ) -> None:
     """Sets the committed offsets of groups from a file. Without --execute, only shows the plan.

@@ -37,7 +37,7 @@ class Column(NamedTuple):
         return (self.title or self.name.replace("_", " ")).upper()
 
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 
 
 def write_data(text: str) -> None:
@@ -100,7 +100,7 @@ def _encodable(text: str) -> str:
 # ---- tables ------------------------------------------------------------------------------------------------------------------
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
+def print_table(columns: Sequence[Column], rows: Iterable[TableRow]) -> None:
     """Prints a table: drawn on a terminal, aligned with spaces on a pipe. None is printed as `-`."""
     cells = [[_cell(column, row.get(column.name)) for column in columns] for row in rows]
     if to_terminal():

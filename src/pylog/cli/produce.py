@@ -18,7 +18,7 @@ from pylog.text import as_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.cli.sources import Format, RecordSource
+    from pylog.cli.sources import InputFormat, RecordSource
     from pylog.producer.producer import Producer
     from pylog.topics.topic import Topic
 
@@ -85,20 +85,20 @@ def produce(
     appended.report(json=json)
 
 
-def _format(path: str | None, given: Format | None) -> Format:
+def _format(path: str | None, given: InputFormat | None) -> InputFormat:
     from pylog.cli.sources import FORMATS_BY_SUFFIX
 
     return given or FORMATS_BY_SUFFIX.get(PurePath(path or "").suffix.lower(), "lines")
 
 
 def _source(
-    path: str | None, form: Format, topic: Topic, separator: str | None, columns: tuple[str | None, str | None]
+    path: str | None, form: InputFormat, topic: Topic, separator: str | None, columns: tuple[str | None, str | None]
 ) -> RecordSource:
-    from pylog.cli.sources import ReadOptions, columns_named, open_source
+    from pylog.cli.sources import InputOptions, columns_named, open_source
 
     between = None if separator is None else as_bytes(separator)
     longest = min(topic.config.max_message_bytes, topic.config.segment_bytes)
-    return open_source(path, form, ReadOptions(between, longest, *columns_named(*columns)))
+    return open_source(path, form, InputOptions(between, longest, *columns_named(*columns)))
 
 
 def _appended(producer: Producer, topic: str, source: RecordSource, partition: int | None) -> Tally:

@@ -21,8 +21,8 @@ from pylog.cli.streams import Closed
 from pylog.limits import INT64_MAX, SCAN_ROWS
 from pylog.record.layouts import HEADERS_TYPE
 
-Format = Literal["lines", "jsonl", "csv", "arrow", "parquet"]
-FORMATS_BY_SUFFIX: Final[Mapping[str, Format]] = {
+InputFormat = Literal["lines", "jsonl", "csv", "arrow", "parquet"]
+FORMATS_BY_SUFFIX: Final[Mapping[str, InputFormat]] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
@@ -53,7 +53,7 @@ class RecordSource(NamedTuple):
     done: Callable[[], float]
 
 
-class ReadOptions(NamedTuple):
+class InputOptions(NamedTuple):
     """How to read records.
 
     Attributes:
@@ -76,7 +76,7 @@ def columns_named(key: str | None, value: str | None) -> tuple[dict[str, str], b
     return taken | chosen, bool(chosen)
 
 
-def open_source(path: str | None, form: Format, reading: ReadOptions) -> RecordSource:
+def open_source(path: str | None, form: InputFormat, reading: InputOptions) -> RecordSource:
     """Opens a file, or stdin.
 
     Args:
@@ -141,7 +141,7 @@ def _without_mark(number: int, lines: list[bytes]) -> list[bytes]:
     return [lines[0].removeprefix(BOM_UTF8), *lines[1:]] if number == 1 else lines
 
 
-def _lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _lines(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.RecordBatch]:
     for number, lines in _pieces(stream, name, reading.longest):
         if reading.separator is None:
             yield pa.RecordBatch.from_pydict({"value": pa.array(lines, pa.binary())})
@@ -163,7 +163,7 @@ class _Base64(msgspec.Struct, forbid_unknown_fields=True):
 _Data = str | _Base64 | None
 
 
-class _Header(msgspec.Struct, forbid_unknown_fields=True):
+class _HeaderLine(msgspec.Struct, forbid_unknown_fields=True):
     key: str
     value: _Data = None
 
@@ -177,16 +177,16 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     key: _Data = None
     value: _Data = None
     timestamp: _Long | None = None
-    headers: list[_Header] = []
+    headers: list[_HeaderLine] = []
     partition: _Long | None = None
     offset: int | None = None
 
 
 _RECORD_DECODER: Final = msgspec.json.Decoder(_Record)
-_HEADERS_DECODER: Final = msgspec.json.Decoder(list[_Header])
+_HEADERS_DECODER: Final = msgspec.json.Decoder(list[_HeaderLine])
 
 
-def _json_lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _json_lines(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.RecordBatch]:
     for number, lines in _pieces(stream, name, 6 * reading.longest):  # JSON may escape a byte with six: \u0000
         records = []
         for at, line in enumerate(lines):
@@ -216,18 +216,18 @@ def _data(given: _Data) -> bytes | None:
     return given.encode() if isinstance(given, str) else None if given is None else given.base64
 
 
-def _pairs(headers: list[_Header]) -> list[dict[str, Any]]:
+def _pairs(headers: list[_HeaderLine]) -> list[dict[str, Any]]:
     return [{"key": each.key, "value": _data(each.value)} for each in headers]
 
 
 # ---- columns -----------------------------------------------------------------------------------------------------------------
 
 
-def _csv(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _csv(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.RecordBatch]:
     kinds = {"key": pa.binary(), "value": pa.binary(), "timestamp": pa.string(), "headers": pa.string(), "partition": pa.int64()}
     reader = pa.csv.open_csv(
         stream,
-        pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        pa.csv.InputOptions(block_size=_CSV_BLOCK_BYTES),
         pa.csv.ParseOptions(newlines_in_values=True),
         pa.csv.ConvertOptions(
             column_types={column: kinds[field] for column, field in reading.columns.items()},
@@ -262,7 +262,7 @@ def _milliseconds(given: pa.Array) -> pa.Array:
     return pc.coalesce(numbers, times.cast(pa.int64()))
 
 
-def _arrow(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _arrow(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.RecordBatch]:
     for batch in _ipc(stream):
         yield _chosen(batch, name, reading)
 
@@ -281,7 +281,7 @@ def _ipc(stream: Any) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(stream)
 
 
-def _parquet(stream: Any, name: str, reading: ReadOptions) -> RecordSource:
+def _parquet(stream: Any, name: str, reading: InputOptions) -> RecordSource:
     if not stream.seekable():
         raise UsageError("Parquet cannot be read from a pipe; give the file with --from")
     try:
@@ -299,7 +299,7 @@ def _parquet(stream: Any, name: str, reading: ReadOptions) -> RecordSource:
     return RecordSource(_explained(batches(), name), "records", file.metadata.num_rows, lambda: done)
 
 
-def _chosen(batch: pa.RecordBatch, name: str, reading: ReadOptions) -> pa.RecordBatch:
+def _chosen(batch: pa.RecordBatch, name: str, reading: InputOptions) -> pa.RecordBatch:
     """Returns the known columns, named after the fields of a record."""
     given = batch.schema.names
     if len(set(given)) < len(given):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from pylog.clock import Clock
-from pylog.groups.member import Event, PartitionsAssigned, PartitionsRevoked
+from pylog.groups.member import PartitionsAssigned, PartitionsRevoked, RebalanceEvent
 from pylog.log_manager import LogManager
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
@@ -20,7 +20,7 @@ class Membership(Protocol):
 
     def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None: ...
 
-    def poll(self) -> Event | None: ...
+    def poll(self) -> RebalanceEvent | None: ...
 
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None: ...
 
@@ -29,7 +29,7 @@ class Membership(Protocol):
     def expire_topics(self) -> None: ...
 
 
-class Alone:
+class StandaloneMembership:
     """The membership of a consumer without a group.
 
     Args:
@@ -64,7 +64,7 @@ class Alone:
         self._watch.expire()
         self._told = False
 
-    def poll(self) -> Event | None:
+    def poll(self) -> RebalanceEvent | None:
         """Returns deleted partitions as revoked, else new ones as assigned; None if nothing changed."""
         now, changes = self._clock.monotonic(), self._manager.topic_changes
         if not self._watch.is_due(now):

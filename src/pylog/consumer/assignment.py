@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pylog.clock import Clock
-from pylog.consumer.alone import Alone, Membership
-from pylog.consumer.commits import Offsets, Standing
+from pylog.consumer.alone import Membership, StandaloneMembership
+from pylog.consumer.commits import MemberIdentity, Offsets
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition
@@ -44,7 +44,7 @@ _OF_A_LOG: Final = (  # that was deleted, perhaps during the check, or truncated
 )
 
 
-class Surroundings(NamedTuple):
+class ConsumerHooks(NamedTuple):
     """The calls into a consumer when its assignment changes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Surroundings(NamedTuple):
     lend: Callable[..., None]
 
 
-class Assignment:
+class ConsumerAssignment:
     """The partitions of one consumer.
 
     Args:
@@ -74,7 +74,7 @@ class Assignment:
     """
 
     def __init__(
-        self, manager: LogManager, offsets: OffsetManager, clock: Clock, options: ConsumerOptions, around: Surroundings
+        self, manager: LogManager, offsets: OffsetManager, clock: Clock, options: ConsumerOptions, around: ConsumerHooks
     ) -> None:
         self.places: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None
@@ -102,7 +102,7 @@ class Assignment:
         )
         self._left_out: frozenset[PartitionLike] = frozenset()  # of the last commit, to log each once
         self._membership: Membership | None = None
-        self._event: member.Event | None = None  # kept until it is applied, so that an interrupt cannot lose it
+        self._event: member.RebalanceEvent | None = None  # kept until it is applied, so that an interrupt cannot lose it
         self._is_asking = False  # the membership: an interrupt may have lost the event it returned
         on_fork(self)
 
@@ -158,7 +158,7 @@ class Assignment:
     def _new_membership(self) -> Membership:
         if self._group is None:
             interval_ms = self._member_options.heartbeat_interval_ms
-            return Alone(self._manager, self._clock, interval_ms, reads_new=self._reads_new)
+            return StandaloneMembership(self._manager, self._clock, interval_ms, reads_new=self._reads_new)
         return GroupMember(self._manager, self._offsets, self._group, self._member_options)
 
     @property
@@ -210,7 +210,7 @@ class Assignment:
             self._said = names
         return bool(names)
 
-    def _next_event(self) -> member.Event | None:
+    def _next_event(self) -> member.RebalanceEvent | None:
         """Returns the event that an interrupt left unapplied, else the next one."""
         assert self._membership is not None
         if self._event is None and self._is_asking:
@@ -222,7 +222,7 @@ class Assignment:
             self._is_asking = False
         return self._event
 
-    def _missed(self, membership: Membership) -> member.Event | None:
+    def _missed(self, membership: Membership) -> member.RebalanceEvent | None:
         """Rebuilds an event that an interrupt lost, from the difference between the membership's assignment and this one."""
         with self._turn:
             membership.acknowledge_revocation(frozenset())  # makes the membership repeat a `PartitionsRevoked`
@@ -230,10 +230,10 @@ class Assignment:
         gone, new = self.places.keys() - owned, owned - self.places.keys()
         if gone:
             return member.PartitionsLost(frozenset(gone))
-        starts = self._membership.starts if isinstance(self._membership, Alone) else {}
+        starts = self._membership.starts if isinstance(self._membership, StandaloneMembership) else {}
         return member.PartitionsAssigned({place: starts.get(place) for place in sorted(new)}) if new else None
 
-    def _follow(self, event: member.Event) -> None:
+    def _follow(self, event: member.RebalanceEvent) -> None:
         """Applies an event. After an interrupt it is applied again, which changes nothing that was already done."""
         try:
             if isinstance(event, member.PartitionsAssigned):
@@ -305,12 +305,12 @@ class Assignment:
     # ---- committing and leaving ----------------------------------------------------------------------------------------------
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> MemberIdentity:
         """The current membership."""
         member = self._membership if isinstance(self._membership, GroupMember) else None
-        return Standing(member, "" if member is None else member.member_id)
+        return MemberIdentity(member, "" if member is None else member.member_id)
 
-    def commit(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets:
+    def commit(self, offsets: Offsets, *, chosen: bool, standing: MemberIdentity | None = None) -> Offsets:
         """Commits offsets for the group, as its member if the consumer is one. May be called from any thread.
 
         Args:
@@ -357,7 +357,7 @@ class Assignment:
             LOGGER.warning("positions were not committed: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
-    def _write(self, offsets: Offsets, standing: Standing) -> None:
+    def _write(self, offsets: Offsets, standing: MemberIdentity) -> None:
         assert self._group is not None
         if standing.member is not None:
             with self._turn:

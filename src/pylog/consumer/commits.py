@@ -20,10 +20,10 @@ from pylog.record.types import OffsetAndMetadata
 
 LOGGER = logging.getLogger("pylog")
 Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
-Callback = Callable[[Offsets, BaseException | None], object]
+CommitCallback = Callable[[Offsets, BaseException | None], object]
 
 
-class Standing(NamedTuple):
+class MemberIdentity(NamedTuple):
     """A consumer's membership at the time of a request. A commit is valid only in the membership that requested it.
 
     Attributes:
@@ -47,10 +47,10 @@ class _Pending:
         standing: the membership at the time of the request.
     """
 
-    def __init__(self, offsets: Offsets, future: Future[None], *, chosen: bool, standing: Standing) -> None:
+    def __init__(self, offsets: Offsets, future: Future[None], *, chosen: bool, standing: MemberIdentity) -> None:
         self.offsets = offsets
         self.chosen = chosen
-        self.standing: Standing | None = standing
+        self.standing: MemberIdentity | None = standing
         self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
@@ -78,7 +78,7 @@ class _Pending:
         self.offsets = {place: offset for place, offset in self.offsets.items() if place in committed}
         future.set_result(None)
 
-    def call_back(self, callbacks: dict[_Pending, Callback]) -> None:
+    def call_back(self, callbacks: dict[_Pending, CommitCallback]) -> None:
         """Calls the callback, if there is one."""
         if callback := callbacks.pop(self, None):
             callback(self.offsets, self._error)
@@ -93,7 +93,7 @@ class _Mark:
 class Write(Protocol):
     """Writes a commit; see `Assignment.commit`."""
 
-    def __call__(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets: ...
+    def __call__(self, offsets: Offsets, *, chosen: bool, standing: MemberIdentity | None = None) -> Offsets: ...
 
 
 class _Queue:
@@ -161,7 +161,7 @@ class Commits:
         self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
         self._worker = Worker("pylog-commits")
         self._queue = _Queue(write)
-        self._callbacks: dict[_Pending, Callback] = {}
+        self._callbacks: dict[_Pending, CommitCallback] = {}
         self._asked = False  # the worker may have requests
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
@@ -173,7 +173,9 @@ class Commits:
         if offsets:
             self._write(offsets, chosen=chosen)
 
-    def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool, standing: Standing) -> Future[None]:
+    def commit_async(
+        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, standing: MemberIdentity
+    ) -> Future[None]:
         """Commits in the background, under the given membership. Blocks while too many commits are waiting."""
         while len(self._queue) >= limits.COMMITS_WAITING:
             self._clock.sleep(limits.LONG_NAP)

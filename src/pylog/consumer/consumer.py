@@ -11,8 +11,8 @@ from typing import Final, Self
 import pyarrow as pa
 
 from pylog.clock import Clock
-from pylog.consumer.commits import Callback, Offsets
-from pylog.consumer.core import Core
+from pylog.consumer.commits import CommitCallback, Offsets
+from pylog.consumer.core import ConsumerCore
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
@@ -61,14 +61,14 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         topics: Iterable[str],
         options: ConsumerOptions,
         clock: Clock,
-        departing: list[Core],
+        departing: list[ConsumerCore],
     ) -> None:
         self._manager = manager
         self._offsets = offsets
         self._options = options
         self._clock = clock
         # the core never refers to this object, so that it can be collected when it is dropped
-        self._core = Core(manager, offsets, options, clock, departing)
+        self._core = ConsumerCore(manager, offsets, options, clock, departing)
         self._guard = self._core.guard
         self._steps = self._core.steps
         self._positions = self._core.positions
@@ -326,7 +326,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         with self._guard, self._steps:
             self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
 
-    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> Future[None]:
         """Commits in the background. Waiting commits are merged into one append. Blocks if very many are waiting.
 
         Args:
@@ -490,7 +490,7 @@ def new_consumer(
     topics: Iterable[str],
     options: ConsumerOptions,
     clock: Clock,
-    departing: list[Core],
+    departing: list[ConsumerCore],
 ) -> Consumer:
     """Creates a consumer, for `Store.consumer`.
 

@@ -15,14 +15,14 @@ from functools import partial
 from pylog import limits
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
-from pylog.consumer.assignment import Assignment, Surroundings
+from pylog.consumer.assignment import ConsumerAssignment, ConsumerHooks
 from pylog.consumer.commits import Commits, Offsets
-from pylog.consumer.fetcher import Fetcher, Found, Take
+from pylog.consumer.fetcher import Fetcher, PartitionRecords, TakeRecords
 from pylog.consumer.guard import Guard, Steps
 from pylog.consumer.logs import Logs
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition, Deserializers
-from pylog.consumer.positions import Positions
+from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
@@ -31,7 +31,7 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 
 
-class Core:
+class ConsumerCore:
     """One consumer's assignment, positions, commits and threads.
 
     Args:
@@ -44,17 +44,17 @@ class Core:
     """
 
     def __init__(
-        self, manager: LogManager, offsets: OffsetManager, options: ConsumerOptions, clock: Clock, departing: list[Core]
+        self, manager: LogManager, offsets: OffsetManager, options: ConsumerOptions, clock: Clock, departing: list[ConsumerCore]
     ) -> None:
         self.manager = manager
         self.departing = departing
         self.options = options
         self.guard = Guard()
         self.steps = Steps(self.guard)
-        self.positions = Positions(options, offsets, self.log, clock)
+        self.positions = PositionFinder(options, offsets, self.log, clock)
         self.fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self.positions.out_of_range)
-        around = Surroundings(self._place_of, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
-        self.assignment = Assignment(manager, offsets, clock, options, around)
+        around = ConsumerHooks(self._place_of, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
+        self.assignment = ConsumerAssignment(manager, offsets, clock, options, around)
         interval = options.auto_commit_interval_ms if options.auto_commits else None
         self.commits = Commits(self.assignment.commit, clock, interval, offsets.retention_minutes)
         self.begun = False
@@ -112,7 +112,7 @@ class Core:
             self._woken = False
             raise WakeupError("wakeup() was called; no record is lost: the next poll returns them")
 
-    def take(self, count: int, how: Take) -> list[Found]:
+    def take(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
         """Fetches records from the partitions in turn."""
         for _ in range(1 + len(self.assignment.places)):
             try:

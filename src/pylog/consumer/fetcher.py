@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pylog import limits
-from pylog.consumer.partition import AssignedPartition, Buffer, Taken
+from pylog.consumer.partition import AssignedPartition, FetchBuffer, FetchedRecords
 from pylog.errors import OffsetOutOfRangeError, PylogError
 from pylog.record.ahead import Worker
 
-Take = Callable[[Buffer, int], Taken]
+TakeRecords = Callable[[FetchBuffer, int], FetchedRecords]
 _THREAD: Final = "pylog-fetcher"
 _TRIES: Final = 3  # if the log is truncated during a read
 
 
-class Found(NamedTuple):
+class PartitionRecords(NamedTuple):
     """Records fetched from one partition."""
 
     place: AssignedPartition
-    taken: Taken
+    taken: FetchedRecords
 
 
 class Fetcher:
@@ -45,7 +45,7 @@ class Fetcher:
         self._max_partition_bytes = max_partition_bytes
         self._out_of_range = out_of_range
         self._turns: list[AssignedPartition] = []
-        self._ahead: Buffer | None = None  # the buffer whose next piece is being read
+        self._ahead: FetchBuffer | None = None  # the buffer whose next piece is being read
         self._worker = Worker(_THREAD)
         self._broken_off = False
 
@@ -72,7 +72,7 @@ class Fetcher:
 
     # ---- fetching ------------------------------------------------------------------------------------------------------------
 
-    def take(self, count: int, how: Take) -> list[Found]:
+    def take(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
         """Returns at most `count` records, from the partitions in turn.
 
         Args:
@@ -86,8 +86,8 @@ class Fetcher:
         with self._at_work():
             return self._take_in_turn(count, how)
 
-    def _take_in_turn(self, count: int, how: Take) -> list[Found]:
-        found: list[Found] = []
+    def _take_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
+        found: list[PartitionRecords] = []
         is_full = self._is_full()
         for place in self._turns:
             if count <= 0:
@@ -104,7 +104,7 @@ class Fetcher:
                 error.partition = place.partition
                 raise
             if taken is not None:
-                found.append(Found(place, taken))
+                found.append(PartitionRecords(place, taken))
                 count -= len(taken.records)
         self._put_last([each.place for each in found])
         return found
@@ -120,7 +120,7 @@ class Fetcher:
         size = sum(place.buffer.size for place in held if place.buffer is not None)
         return size >= self._max_bytes and any(place.is_fetchable for place in held)
 
-    def _take(self, place: AssignedPartition, count: int, how: Take) -> Taken | None:
+    def _take(self, place: AssignedPartition, count: int, how: TakeRecords) -> FetchedRecords | None:
         """Returns records of one partition: buffered ones, else those of the next piece."""
         if place.failure is not None:
             raise place.failure
@@ -132,7 +132,7 @@ class Fetcher:
                 self._out_of_range(place, error)
         return None
 
-    def _fill(self, buffer: Buffer) -> bool:
+    def _fill(self, buffer: FetchBuffer) -> bool:
         """Reads a piece, or waits for the one being read ahead. Returns whether the buffer has records."""
         if self._ahead is buffer:
             self._settle()
@@ -179,16 +179,16 @@ class Fetcher:
         self._turns.clear()
 
 
-def as_records(buffer: Buffer, count: int) -> Taken:
+def as_records(buffer: FetchBuffer, count: int) -> FetchedRecords:
     """Takes `Record` objects."""
     return buffer.records(count)
 
 
-def as_frame(buffer: Buffer, count: int) -> Taken:
+def as_frame(buffer: FetchBuffer, count: int) -> FetchedRecords:
     """Takes one Arrow batch of at most `count` records."""
     return buffer.frame(count)
 
 
-def as_whole_frame(buffer: Buffer, _: int) -> Taken:
+def as_whole_frame(buffer: FetchBuffer, _: int) -> FetchedRecords:
     """Takes one whole Arrow batch, as it was read."""
     return buffer.frame(limits.INT64_MAX)

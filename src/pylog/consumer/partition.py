@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.awaitables import refuse_awaitable
 from pylog.consumer.options import Deserializer
-from pylog.consumer.reading import PartitionReader, Piece
+from pylog.consumer.reading import CompletedFetch, PartitionReader
 from pylog.errors import PylogError, RecordDeserializationError
 from pylog.record.decoder import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
 
 
-class Taken(NamedTuple):
+class FetchedRecords(NamedTuple):
     """Records to return, in offset order, and the position after them.
 
     Attributes:
@@ -80,7 +80,7 @@ def _undeserializable(record: Record, error: Exception) -> RecordDeserialization
     )
 
 
-class Buffer:
+class FetchBuffer:
     """Records of a partition that were read ahead, from `offset` on.
 
     Attributes:
@@ -93,7 +93,7 @@ class Buffer:
         self.reader = reader
         self._partition = partition
         self._deserializers = deserializers
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[CompletedFetch] = deque()
         self._row = 0  # of the first piece: the next one to return
         self._epochs: NDArray[np.int32] = np.empty(0, np.int32)  # of the first piece
         self._chunk: list[Record] = []  # rows of the first piece as objects, up to row `_chunk_end`
@@ -111,7 +111,7 @@ class Buffer:
         done = 0 if frame is None else size * self._row // frame.num_rows
         return sum(piece.size for piece in self._pieces) - done
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: CompletedFetch) -> None:
         """Adds a piece that was read."""
         self._pieces.append(piece)
         if len(self._pieces) == 1:
@@ -125,7 +125,7 @@ class Buffer:
         if frame is not None:
             self._epochs = frame.column(len(RECORD_COLUMNS)).to_numpy()
 
-    def frame(self, count: int) -> Taken:
+    def frame(self, count: int) -> FetchedRecords:
         """Takes at most `count` records as one Arrow batch. The buffer must not be empty."""
         frame, end, _ = self._pieces[0]
         if frame is None:
@@ -134,7 +134,7 @@ class Buffer:
         self._chunk_end = 0
         return self._passed(rows.num_rows, rows)
 
-    def records(self, count: int) -> Taken:
+    def records(self, count: int) -> FetchedRecords:
         """Takes at most `count` records of one leader epoch as objects. The buffer must not be empty.
 
         Raises:
@@ -149,14 +149,14 @@ class Buffer:
             taken = more._replace(records=[*taken.records, *more.records])
         return taken
 
-    def _goes_on(self, taken: Taken) -> bool:
+    def _goes_on(self, taken: FetchedRecords) -> bool:
         """True if more records of the same leader epoch follow."""
         if not self._pieces or self._pieces[0].frame is None:
             return False
         epoch = self._epochs[self._row]
         return bool(taken.leader_epoch == (None if epoch < 0 else epoch))
 
-    def _of_chunk(self, count: int) -> Taken:
+    def _of_chunk(self, count: int) -> FetchedRecords:
         frame, end, _ = self._pieces[0]
         if frame is None:
             return self._step(end)
@@ -175,13 +175,13 @@ class Buffer:
         self._chunk = self._deserializers.apply(plain)
         self._chunk_end = self._row + len(self._chunk)
 
-    def _step(self, end: int) -> Taken:
+    def _step(self, end: int) -> FetchedRecords:
         self._pieces.popleft()
         self._begin_piece()
         self.offset = end
-        return Taken((), end, None)
+        return FetchedRecords((), end, None)
 
-    def _passed(self, rows: int, records: Any) -> Taken:
+    def _passed(self, rows: int, records: Any) -> FetchedRecords:
         """Moves past rows of the first piece, and past following pieces without records."""
         frame, end, _ = self._pieces[0]
         assert frame is not None
@@ -195,7 +195,7 @@ class Buffer:
             while self._pieces and self._pieces[0].frame is None:
                 self.offset = self._pieces.popleft().end
             self._begin_piece()
-        return Taken(records, self.offset, None if epoch < 0 else epoch)
+        return FetchedRecords(records, self.offset, None if epoch < 0 else epoch)
 
 
 class AssignedPartition:
@@ -225,7 +225,7 @@ class AssignedPartition:
         self.owned = True
         self._read_from = read_from
         self._deserializers = deserializers
-        self.buffer: Buffer | None = None
+        self.buffer: FetchBuffer | None = None
         self.failure: PylogError | None = None
 
     @property
@@ -242,11 +242,11 @@ class AssignedPartition:
         """True if records that begin at a position are still the next ones to return."""
         return self.position == position and self.owned and not self.paused
 
-    def buffer_at_position(self) -> Buffer:
+    def buffer_at_position(self) -> FetchBuffer:
         """Returns the buffer that begins at the position, which must be known."""
         assert self.position is not None
         if self.buffer is None or self.buffer.offset != self.position:
-            self.buffer = Buffer(self.partition, self._read_from(self.position), self._deserializers)
+            self.buffer = FetchBuffer(self.partition, self._read_from(self.position), self._deserializers)
         return self.buffer
 
     def seek(self, position: int | None, leader_epoch: int | None = None) -> None:
@@ -259,7 +259,7 @@ class AssignedPartition:
         """Drops the buffer: the next fetch reads again from the position."""
         self.buffer = None
 
-    def hand_out(self, taken: Taken) -> None:
+    def hand_out(self, taken: FetchedRecords) -> None:
         """Moves the position past the records taken."""
         self.position = taken.position
         if taken.leader_epoch is not None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.consumer.core import Core
-from pylog.consumer.fetcher import Found, Take, as_frame, as_records, as_whole_frame
+from pylog.consumer.core import ConsumerCore
+from pylog.consumer.fetcher import PartitionRecords, TakeRecords, as_frame, as_records, as_whole_frame
 from pylog.consumer.options import check_int, checked_timeout
-from pylog.consumer.partition import AssignedPartition, Taken
+from pylog.consumer.partition import AssignedPartition, FetchedRecords
 from pylog.log.reading.following import Naps
 from pylog.record.types import Record, TopicPartition
 
@@ -31,7 +31,7 @@ class Polling:
         timeout_ms: the option `consumer_timeout_ms`.
     """
 
-    def __init__(self, core: Core, clock: Clock) -> None:
+    def __init__(self, core: ConsumerCore, clock: Clock) -> None:
         self.in_hand: Iterator[Record] = iter(())
         self.timeout_ms = core.options.consumer_timeout_ms
         self._core = core
@@ -61,7 +61,7 @@ class Polling:
             _take_back(before)
             raise
 
-    def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
+    def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[PartitionRecords]:
         """Waits for records, and moves no position past them: the first half of `poll`.
 
         Records that are not passed to `hand_out` are read again.
@@ -73,7 +73,7 @@ class Polling:
                 return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
             return self._collect(timeout, strict or self._core.options.max_poll_records, as_records)
 
-    def hand_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
+    def hand_out(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
         """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
         if not found or self._core.steps.are_to_end:  # even if a listener has closed the consumer
             return {}
@@ -85,7 +85,7 @@ class Polling:
                 _take_back(before)
                 raise
 
-    def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
+    def _collect(self, timeout_ms: float, count: int, how: TakeRecords) -> list[PartitionRecords]:
         core, deadline = self._core, self._clock.monotonic() + timeout_ms / 1000
         while True:
             core.check_woken()
@@ -129,7 +129,7 @@ class Polling:
 _Spot = tuple[AssignedPartition, int | None, int | None]  # with its position and leader epoch
 
 
-def _spots(found: list[Found]) -> list[_Spot]:
+def _spots(found: list[PartitionRecords]) -> list[_Spot]:
     return [(place, place.position, place.leader_epoch) for place, _ in found]
 
 
@@ -139,19 +139,19 @@ def _take_back(before: list[_Spot]) -> None:
         place.seek(position, epoch)
 
 
-def _moved(found: list[Found]) -> list[Found]:
+def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     """Moves positions past fetched records. Returns the entries that have records."""
     for place, taken in found:
         place.hand_out(taken)
     return [each for each in found if len(each.taken.records)]
 
 
-def _one_by_one(found: list[Found]) -> Iterator[Record]:
+def _one_by_one(found: list[PartitionRecords]) -> Iterator[Record]:
     """Returns records for iteration, which moves the position with each one."""
     return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
 
 
-def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[Record]:
+def _of_one(place: AssignedPartition, taken: FetchedRecords, at: int | None) -> Iterator[Record]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
 
     Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.

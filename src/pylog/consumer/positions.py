@@ -23,7 +23,7 @@ from pylog.record.types import TopicPartition
 EARLIEST, LATEST = ResetPolicy("earliest"), ResetPolicy("latest")
 
 
-class Positions:
+class PositionFinder:
     """Finds positions for one consumer.
 
     Args:

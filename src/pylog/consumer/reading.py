@@ -21,7 +21,7 @@ from pylog.record.decoder import RECORD_COLUMNS
 COLUMNS = (*RECORD_COLUMNS, "leader_epoch")
 
 
-class Piece(NamedTuple):
+class CompletedFetch(NamedTuple):
     """Records that directly follow the previous piece.
 
     Attributes:
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     size: int
 
 
-class _Seen(NamedTuple):
+class _BatchBefore(NamedTuple):
     """Identifies the batch before an offset, to detect a truncation."""
 
     truncation_count: int
@@ -65,11 +65,11 @@ class PartitionReader:
         self._ends = Ends(committed=isolation_level == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
         self._state: LogState | None = None  # the state that `_frames` reads
-        self._at_end: _Seen | None = None  # at the end of `_frames`
-        self._seen: _Seen | None = None  # at `offset`
+        self._at_end: _BatchBefore | None = None  # at the end of `_frames`
+        self._seen: _BatchBefore | None = None  # at `offset`
         self._failed_at: int | None = None
 
-    def read(self) -> Piece | None:
+    def read(self) -> CompletedFetch | None:
         """Returns the next piece, or None if there are no new records.
 
         Raises:
@@ -85,7 +85,7 @@ class PartitionReader:
             self._failed_at = self.offset  # the log has the offset, but changed during the read: the next call starts again
             return None
 
-    def _read(self) -> Piece | None:
+    def _read(self) -> CompletedFetch | None:
         frames = self._frames if self._frames is not None else self._more()
         self._frames = None  # restored below if the read succeeds
         if frames is None or self._at_end is None:
@@ -98,12 +98,12 @@ class PartitionReader:
         self.may_have_more = end < self._at_end.offset
         self._frames = frames if self.may_have_more else None
         self.offset, self._seen = end, seen
-        return Piece(frame, end, 0 if frame is None else frame.nbytes)
+        return CompletedFetch(frame, end, 0 if frame is None else frame.nbytes)
 
-    def _witness(self, offset: int) -> _Seen | None:
+    def _witness(self, offset: int) -> _BatchBefore | None:
         """Identifies the batch before an offset; None if the log was truncated since, because another batch may be there now."""
         assert self._state is not None
-        seen = _Seen(self._state.truncation_count, offset, crc_before(self._state, offset))
+        seen = _BatchBefore(self._state.truncation_count, offset, crc_before(self._state, offset))
         return seen if self._look().truncation_count == seen.truncation_count else None
 
     def _look(self) -> LogState:
@@ -118,7 +118,7 @@ class PartitionReader:
         self.may_have_more = end > self.offset
         if not self.may_have_more or self._log is None:
             return None
-        self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # first: it may change later
+        self._at_end = _BatchBefore(state.truncation_count, end, crc_before(state, end))  # first: it may change later
         return self._log.scan(self.offset, end, columns=COLUMNS, isolation_level=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:

@@ -47,7 +47,7 @@ class LivenessVerdict(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SlotSeen:
     """The seconds for which a member's counters have stood still, and for which it has had no process."""
 
     beats: int
@@ -75,7 +75,7 @@ class FailureDetector:
 
     def __init__(self, heartbeat_s: float) -> None:
         self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # reads are no more frequent than either
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SlotSeen] = {}
         self._looked: float | None = None
         self.reasons: dict[str, str] = {}
 
@@ -113,10 +113,10 @@ class FailureDetector:
         return LivenessVerdict(frozenset(dead), frozenset(expired))
 
 
-def _updated(seen: _Seen | None, slot: MemberSlot, gap: float) -> _Seen:
+def _updated(seen: _SlotSeen | None, slot: MemberSlot, gap: float) -> _SlotSeen:
     if seen is None:
-        return _Seen(slot.beats, slot.polls)
-    return _Seen(
+        return _SlotSeen(slot.beats, slot.polls)
+    return _SlotSeen(
         slot.beats,
         slot.polls,
         seen.beats_for + gap if slot.beats == seen.beats else 0.0,
@@ -125,7 +125,7 @@ def _updated(seen: _Seen | None, slot: MemberSlot, gap: float) -> _Seen:
     )
 
 
-def _why_over(member: Member, slot: MemberSlot, seen: _Seen) -> str | None:
+def _why_over(member: Member, slot: MemberSlot, seen: _SlotSeen) -> str | None:
     """Returns why a member must be removed; None if it stays."""
     session_s = slot.session_timeout_ms / 1000
     if not slot.locked:

@@ -112,7 +112,7 @@ class PartitionsLost(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-Event = PartitionsRevoked | PartitionsAssigned | PartitionsLost
+RebalanceEvent = PartitionsRevoked | PartitionsAssigned | PartitionsLost
 
 
 class _Turn(NamedTuple):
@@ -219,7 +219,7 @@ class GroupMember:
 
     # ---- poll ----------------------------------------------------------------------------------------------------------------
 
-    def poll(self) -> Event | None:
+    def poll(self) -> RebalanceEvent | None:
         """Does the pending work for the member and the group, and returns the next change of the member's partitions.
 
         Call it before returning records, including records fetched earlier, until it returns None, and at least once every
@@ -268,7 +268,7 @@ class GroupMember:
             self._seen, self._changes = group, count
         return self._state
 
-    def _reconcile(self, state: GroupState, now: float) -> Event | None:
+    def _reconcile(self, state: GroupState, now: float) -> RebalanceEvent | None:
         """Takes one step from the partitions it reads to those in its target."""
         me = state.members.get(self._member_id)
         if me is None:
@@ -290,7 +290,7 @@ class GroupMember:
             return self._reconcile(self._known_state(), now)
         return self._give_or_take(state, me)
 
-    def _give_or_take(self, state: GroupState, me: Member) -> Event | None:
+    def _give_or_take(self, state: GroupState, me: Member) -> RebalanceEvent | None:
         over = self._reading - me.target
         if over:
             self._revoking = True

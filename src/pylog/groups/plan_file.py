@@ -19,7 +19,7 @@ from pylog.errors import InvalidArgumentError, InvalidTopicError
 from pylog.fs import OsFileSystem, replace_file
 from pylog.record.types import TopicPartition
 
-Offsets = Mapping[TopicPartition, int]
+PlannedOffsets = Mapping[TopicPartition, int]
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _PLAIN: Final = 24  # characters: Kafka's writer always quotes longer text
@@ -62,7 +62,7 @@ def _checked_path(path: PathLike) -> str:
     return str(path)
 
 
-def format_plan(offsets: Offsets) -> str:
+def format_plan(offsets: PlannedOffsets) -> str:
     """Formats the file of one group.
 
     >>> format_plan({TopicPartition("orders", 1): 7, TopicPartition("orders", 0): 3})
@@ -73,7 +73,7 @@ def format_plan(offsets: Offsets) -> str:
     )
 
 
-def format_plans(groups: Mapping[str, Offsets]) -> str:
+def format_plans(groups: Mapping[str, PlannedOffsets]) -> str:
     """Formats the file of several groups.
 
     >>> format_plans({"to bill": {TopicPartition("orders", 1): 7}})

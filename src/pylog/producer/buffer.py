@@ -20,7 +20,7 @@ from typing import Final
 from pylog import limits
 from pylog.errors import ClosedError, PylogTimeoutError, without_frames
 from pylog.fs import on_fork
-from pylog.producer.failures import Failures
+from pylog.producer.failures import DeliveryFailures
 from pylog.producer.future import FutureRecordMetadata, Outcome, by_route, call_back, details_of, key_of, settle, value_of
 from pylog.producer.sizes import RECORD_CHARGE, charge
 from pylog.producer.waiting import Waiting, waitable
@@ -28,7 +28,7 @@ from pylog.producer.waiting import Waiting, waitable
 NEVER: Final = 1 << 62
 
 
-class Buffer:
+class RecordAccumulator:
     """Records on their way to the sender.
 
     Args:
@@ -54,7 +54,7 @@ class Buffer:
         self.abandoned = False
         self.topics = 0
         self.waiting = Waiting()
-        self.failures = Failures()
+        self.failures = DeliveryFailures()
         self._memory = memory
         self._max_block_ms = max_block_ms
         self._linger_ms = linger_ms

@@ -44,7 +44,7 @@ class Columns(NamedTuple):
         return Columns(pa.RecordBatch.from_arrays(taken, schema=self.batch.schema), self.sizes[order], futures)
 
 
-class Part(NamedTuple):
+class PartitionRows(NamedTuple):
     """Records of one partition, ready to be appended.
 
     Attributes:
@@ -56,9 +56,9 @@ class Part(NamedTuple):
     sizes: Longs
     futures: Futures
 
-    def slice(self, first: int, end: int) -> Part:
+    def slice(self, first: int, end: int) -> PartitionRows:
         """Returns the records from `first` up to, but not including, `end`."""
-        return Part(self.rows.slice(first, end), self.sizes[first:end], self.futures[first:end])
+        return PartitionRows(self.rows.slice(first, end), self.sizes[first:end], self.futures[first:end])
 
 
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
@@ -155,7 +155,7 @@ def _check_sizes(sizes: Longs, route: Route) -> None:
         raise too_large(largest, route)
 
 
-def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[int, Part]]:
+def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[int, PartitionRows]]:
     """Yields the records of each partition, in the order in which they were sent.
 
     Args:
@@ -168,7 +168,7 @@ def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[in
         order = np.argsort(partitions.astype(np.min_scalar_type(int(partitions.max()))), kind="stable")  # few bits sort fastest
         columns, partitions = columns.take(order), partitions[order]
         starts = _starts(partitions)
-    whole = Part(next(rows_from_arrow(columns.batch, now_ms)), columns.sizes, columns.futures)
+    whole = PartitionRows(next(rows_from_arrow(columns.batch, now_ms)), columns.sizes, columns.futures)
     for start, end in pairwise([*starts.tolist(), len(partitions)]):
         yield int(partitions[start]), whole.slice(start, end)
 
@@ -183,7 +183,7 @@ def _are_distinct(partitions: Longs) -> bool:
     return len(partitions) <= int(partitions.max()) + 1 and len(np.unique(partitions)) == len(partitions)
 
 
-def batches(part: Part, batch_size: int, limit: int) -> Iterator[Part]:
+def batches(part: PartitionRows, batch_size: int, limit: int) -> Iterator[PartitionRows]:
     """Splits the records of a partition into batches.
 
     Args:

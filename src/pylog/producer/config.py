@@ -11,7 +11,7 @@ from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
-from pylog.partitioner import Callback, DefaultPartitioner, Partitioner, RoundRobinPartitioner
+from pylog.partitioner import DefaultPartitioner, Partitioner, PartitionFunction, RoundRobinPartitioner
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
 _INSTEAD: Final = {  # what replaces kafka-python's other options
@@ -69,7 +69,7 @@ class ProducerConfig:
     metadata_max_age_ms: int = 1_000
     enable_idempotence: bool = True
     durability: Durability | None = None
-    partitioner: str | Callback = "default"
+    partitioner: str | PartitionFunction = "default"
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
 
@@ -108,7 +108,7 @@ def producer_config(options: Mapping[str, Any]) -> ProducerConfig:
     return ProducerConfig(**given)
 
 
-def called_partitioner(config: ProducerConfig) -> Callback | None:
+def called_partitioner(config: ProducerConfig) -> PartitionFunction | None:
     """Returns the user's callable, if one was given."""
     return None if isinstance(config.partitioner, str) else config.partitioner
 

@@ -1,7 +1,7 @@
 """The part of a producer that outlives it: the buffer, the sender and their thread.
 
-The thread, the store and the exit handlers refer to a `Core`, and never to the `Producer` object or the program's functions. So a
-producer that is dropped without `close` is collected, and its records are still appended.
+The thread, the store and the exit handlers refer to a `ProducerCore`, and never to the `Producer` object or the program's
+functions. So a producer that is dropped without `close` is collected, and its records are still appended.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 
 from pylog.clock import Clock
 from pylog.log_manager import LogManager
-from pylog.producer.buffer import Buffer
+from pylog.producer.buffer import RecordAccumulator
 from pylog.producer.config import ProducerConfig
 from pylog.producer.sender import Sender
 
 _BEFORE_OTHERS: Final = 100  # exit priority; pools of multiprocessing have 15, managers 10
 
 
-class Core:
+class ProducerCore:
     """One producer's buffer and sender.
 
     Args:
@@ -33,8 +33,10 @@ class Core:
         ended: called by the producer's thread when every record is settled.
     """
 
-    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, ended: Callable[[Core], object]) -> None:
-        self.buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
+    def __init__(
+        self, manager: LogManager, clock: Clock, config: ProducerConfig, ended: Callable[[ProducerCore], object]
+    ) -> None:
+        self.buffer = RecordAccumulator(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
         self.sender = Sender(manager, clock, _without_calls(config), self.buffer)
         self._ended = ended
         self._begun = False

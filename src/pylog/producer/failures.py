@@ -33,7 +33,7 @@ class _Failed(NamedTuple):
         return self.size - len(self.outcome.observed or ())
 
 
-class Failures:
+class DeliveryFailures:
     """The failed batches of one producer since the last report. Methods may be called from any thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from pylog.factory_made import FactoryMade
 from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
 from pylog.producer.config import ProducerConfig, Serializer, called_partitioner
-from pylog.producer.core import Core
+from pylog.producer.core import ProducerCore
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, too_large
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
@@ -45,7 +45,7 @@ class Producer(FactoryMade, factory="Store.producer"):
     >>> store.close()
     """
 
-    def _begin(self, manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> None:
+    def _begin(self, manager: LogManager, clock: Clock, config: ProducerConfig, core: ProducerCore) -> None:
         self.config = config
         self._manager = manager
         self._clock = clock
@@ -280,7 +280,7 @@ class Producer(FactoryMade, factory="Store.producer"):
         self._core.close(timeout)
 
 
-def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> Producer:
+def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core: ProducerCore) -> Producer:
     """Creates a producer, for `Store.producer`."""
     made = Producer.__new__(Producer)
     made._begin(manager, clock, config, core)

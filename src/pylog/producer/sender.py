@@ -31,11 +31,11 @@ from pylog.errors import (
 )
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
-from pylog.producer.buffer import Buffer
+from pylog.producer.buffer import RecordAccumulator
 from pylog.producer.columns import (
     Columns,
     Futures,
-    Part,
+    PartitionRows,
     batch_size_of,
     batches,
     columns_of,
@@ -66,7 +66,7 @@ class Sender:
         buffer: the source of records.
     """
 
-    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, buffer: Buffer) -> None:
+    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, buffer: RecordAccumulator) -> None:
         self._manager = manager
         self._clock = clock
         self._config = config
@@ -137,7 +137,7 @@ class Sender:
                 self._settle(route, partition, batch, now_ms, first=first)
                 first = False
 
-    def _is_tightened(self, route: Route, batch: Part) -> bool:
+    def _is_tightened(self, route: Route, batch: PartitionRows) -> bool:
         """Refreshes the topic. Returns true if its limits are stricter than when the batch was built."""
         before = route.limit, route.compacted
         self.renew_at_once(route)
@@ -156,7 +156,7 @@ class Sender:
                 self._buffer.refuse([future], error)
         return taken
 
-    def _settle(self, route: Route, partition: int, batch: Part, now_ms: int, *, first: bool) -> None:
+    def _settle(self, route: Route, partition: int, batch: PartitionRows, now_ms: int, *, first: bool) -> None:
         """Appends one batch and settles its futures, in order. Raises as `_deliver_to`."""
         try:
             done = self._append(route, partition, batch.rows, first=first)
@@ -218,7 +218,7 @@ class Sender:
         changes = self._manager.topic_changes  # read before the topic, so that a change in between is noticed next time
         route.renew(self._manager.topic(route.topic), self._clock.monotonic(), changes)
 
-    def _check_partitions(self, route: Route, placed: Sequence[tuple[int, Part]]) -> None:
+    def _check_partitions(self, route: Route, placed: Sequence[tuple[int, PartitionRows]]) -> None:
         """Raises UnknownTopicOrPartitionError if a partition no longer exists, before anything is appended to the others."""
         for partition, _ in placed:
             try:
@@ -228,7 +228,7 @@ class Sender:
             except PylogError:
                 continue  # raised again for its own records; the others are not affected
 
-    def _batches(self, route: Route, part: Part) -> Iterator[Part]:
+    def _batches(self, route: Route, part: PartitionRows) -> Iterator[PartitionRows]:
         """Splits the records of a partition into batches."""
         return batches(part, self._config.batch_size, route.limit)
 

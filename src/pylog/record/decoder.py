@@ -39,7 +39,7 @@ from pylog.record.format import (
 )
 from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.types import Record
-from pylog.record.unpacking import Group, Unpacker
+from pylog.record.unpacking import BatchGroup, Unpacker
 
 TYPES: dict[str, pa.DataType] = {
     "offset": pa.int64(),
@@ -143,7 +143,7 @@ def _roomy(count: int) -> int:
     return count + max(1024, count // 8)
 
 
-class _Output:
+class _DecodedOutput:
     """One Arrow batch with a fixed number of rows, while it is being filled."""
 
     def __init__(self, buffers: _Buffers, wanted: int, rows: int) -> None:
@@ -211,7 +211,7 @@ class RecordDecoder:
             | (kernels.WANT_VALUES if "value" in columns else 0)
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
-        self._output: _Output | None = None
+        self._output: _DecodedOutput | None = None
         self._unpacker = Unpacker(verify=verify)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
@@ -272,7 +272,7 @@ class RecordDecoder:
         yield from self.finish()
         raise corruption(table, bad, WHY[status])
 
-    def _new_output(self, table: Table, first: int, last: int) -> _Output:
+    def _new_output(self, table: Table, first: int, last: int) -> _DecodedOutput:
         """Creates an output for the rest of this run, between the first batch's size and one Arrow batch's limit."""
         rows = np.cumsum(np.minimum(table[COUNT, first:last], table[SIZE, first:last]))  # a count may be wrong
         sizes = np.cumsum(table[SIZE, first:last])
@@ -285,11 +285,20 @@ class RecordDecoder:
             )
         wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
         buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
-        self._output = _Output(buffers, self._wanted, max(int(rows[0]), self._max_rows))  # more rows would be cut off again
+        self._output = _DecodedOutput(
+            buffers, self._wanted, max(int(rows[0]), self._max_rows)
+        )  # more rows would be cut off again
         return self._output
 
     def _account(
-        self, output: _Output, buffer: Bytes, table: Table, first: int, done: int, before: int, rows_before: NDArray[np.int64]
+        self,
+        output: _DecodedOutput,
+        buffer: Bytes,
+        table: Table,
+        first: int,
+        done: int,
+        before: int,
+        rows_before: NDArray[np.int64],
     ) -> None:
         """Stores which rows came from which batch, and reads headers while their bytes are still in the buffer."""
         if done > first:
@@ -297,7 +306,7 @@ class RecordDecoder:
             if self._wanted & kernels.WANT_HEADERS and output.rows > before:
                 self._add_headers(output, buffer, before)
 
-    def _add_headers(self, output: _Output, buffer: Bytes, before: int) -> None:
+    def _add_headers(self, output: _DecodedOutput, buffer: Bytes, before: int) -> None:
         """Reads the headers of the rows from `before` on; most records have none."""
         if output.state[kernels.D_WITH_HEADERS]:
             output.state[kernels.D_WITH_HEADERS] = 0
@@ -329,7 +338,7 @@ class RecordDecoder:
             for group in groups:
                 yield from self._group_frames(table, group)
 
-    def _group_frames(self, table: Table, group: Group) -> Iterator[pa.RecordBatch]:
+    def _group_frames(self, table: Table, group: BatchGroup) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._plain(group.room, group.table, 0, group.end - group.first, False)
         except CorruptionError as error:
@@ -359,7 +368,7 @@ class RecordDecoder:
         inside = [self._start <= offset < self._end for offset in values["offset"]]
         return frame if all(inside) else frame.filter(pa.array(inside))
 
-    def _finished(self, output: _Output) -> pa.RecordBatch:
+    def _finished(self, output: _DecodedOutput) -> pa.RecordBatch:
         """Returns the Arrow batch of an output, cut to the requested offsets."""
         arrays = [self._column(output, field.name) for field in self.schema]
         frame = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -371,7 +380,7 @@ class RecordDecoder:
             last = int(np.searchsorted(offsets, self._end))
         return frame if (first, last) == (0, output.rows) else frame.slice(first, max(0, last - first))
 
-    def _column(self, output: _Output, name: str) -> pa.Array:
+    def _column(self, output: _DecodedOutput, name: str) -> pa.Array:
         state, buffers = output.state, output.buffers
         if name == "offset":
             return output.numbers(buffers.offset, TYPES[name])
@@ -394,7 +403,7 @@ class RecordDecoder:
                 return output.numbers(np.full(output.rows, fields[0], kind), TYPES[name])
         return output.numbers(self._spread(name, table, counts, output).astype(kind), TYPES[name])
 
-    def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
+    def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _DecodedOutput) -> NDArray[np.int64]:
         """Returns a field of the batches, repeated for each of their rows."""
         if name == "timestamp_type":
             appended = (table[ATTRIBUTES] & LOG_APPEND_TIME_BIT) != 0
@@ -403,7 +412,7 @@ class RecordDecoder:
             return self._sequences(table, counts, output)
         return np.repeat(table[_BATCH_FIELDS[name]], counts)
 
-    def _sequences(self, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
+    def _sequences(self, table: Table, counts: NDArray[np.int64], output: _DecodedOutput) -> NDArray[np.int64]:
         """Returns base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
         base = np.repeat(table[BASE_SEQUENCE], counts)
         offsets = output.buffers.offset[: output.rows]

@@ -23,7 +23,7 @@ _WORTH_A_THREAD = 32  # compressed batches of one region: fewer are decompressed
 _AT_ONCE = 4  # groups that are being decompressed, or wait to be decoded
 
 
-class Group(NamedTuple):
+class BatchGroup(NamedTuple):
     """Compressed batches, `first` to `end - 1` of a table, with decompressed records in `room` as `table` describes."""
 
     room: Bytes
@@ -45,7 +45,7 @@ class Unpacker:
         self._large_room: Bytes = np.empty(0, np.uint8)  # for batches that do not fit one of these
         self._expansion = 4.0  # compressed size times this estimates the decompressed size of the next group
 
-    def groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Generator[Group]:
+    def groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Generator[BatchGroup]:
         """Yields the batches `first` to `last - 1` of a table, in order. A group is valid until the next one is requested.
 
         Raises:
@@ -60,7 +60,7 @@ class Unpacker:
                 for group, end in results:
                     yield from self._completed(buffer, table, group, end)
 
-    def _tasks(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[Callable[[], tuple[Group, int]]]:
+    def _tasks(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[Callable[[], tuple[BatchGroup, int]]]:
         """Yields tasks, each of which returns a group and the batch before which it was planned to end."""
         sizes_up_to = np.cumsum(table[SIZE, first:last])
         at = first
@@ -72,10 +72,10 @@ class Unpacker:
             yield partial(self._unpacked, room, buffer, table, at, end)
             at = end
 
-    def _unpacked(self, room: Bytes, buffer: Bytes, table: Table, first: int, end: int) -> tuple[Group, int]:
+    def _unpacked(self, room: Bytes, buffer: Bytes, table: Table, first: int, end: int) -> tuple[BatchGroup, int]:
         return self._group(room, buffer, table, first, self._checked(buffer, table, first, end)), end
 
-    def _completed(self, buffer: Bytes, table: Table, group: Group, end: int) -> Iterator[Group]:
+    def _completed(self, buffer: Bytes, table: Table, group: BatchGroup, end: int) -> Iterator[BatchGroup]:
         """Yields a group, and then the batches planned for it that did not fit, or raises the error of the first faulty one."""
         self._note_expansion(table, group)
         room = group.room
@@ -87,7 +87,7 @@ class Unpacker:
             group = self._large(buffer, table, group.end, end)
         self._rooms.append(room)
 
-    def _note_expansion(self, table: Table, group: Group) -> None:
+    def _note_expansion(self, table: Table, group: BatchGroup) -> None:
         packed = int(table[SIZE, group.first : group.end].sum())
         if packed:
             self._expansion = max(1.0, int(group.table[SIZE].sum()) / packed)
@@ -104,7 +104,7 @@ class Unpacker:
             raise placed(CorruptionError(WHY[kernels.BAD_CRC]), table, first)
         return good
 
-    def _large(self, buffer: Bytes, table: Table, first: int, end: int) -> Group:
+    def _large(self, buffer: Bytes, table: Table, first: int, end: int) -> BatchGroup:
         """Returns the next group in the large buffer, which grows until one batch fits."""
         good = self._checked(buffer, table, first, end)
         while True:
@@ -116,7 +116,7 @@ class Unpacker:
             except DecompressionLimitError as error:
                 raise placed(error, table, first) from error
 
-    def _group(self, room: Bytes, buffer: Bytes, table: Table, first: int, last: int) -> Group:
+    def _group(self, room: Bytes, buffer: Bytes, table: Table, first: int, last: int) -> BatchGroup:
         """Returns as many batches as fit a buffer. An error is about the batch `first`; later groups report the others."""
         sizes: list[int] = []
         used = 0
@@ -135,7 +135,7 @@ class Unpacker:
         plain = table[:, first : first + len(sizes)].copy()
         plain[SIZE] = sizes
         plain[POSITION] = np.cumsum(sizes) - sizes
-        return Group(room, plain, first, first + len(sizes))
+        return BatchGroup(room, plain, first, first + len(sizes))
 
 
 def _unpack(codec: int, payload: Bytes, count: int, out: Bytes) -> int | None:

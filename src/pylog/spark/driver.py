@@ -11,7 +11,7 @@ from pylog.spark import rates
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
 from pylog.spark.planner import LogSlice, PartitionBounds, check_all_named, extent_between, is_by_time, report_data_loss, slices
-from pylog.spark.rates import Positions
+from pylog.spark.rates import PartitionPositions
 from pylog.spark.steady import steadily
 from pylog.spark.stream_offset import StreamOffset
 from pylog.spark.watch import PartitionsSeen, PartitionTracker
@@ -19,7 +19,7 @@ from pylog.spark.watch import PartitionsSeen, PartitionTracker
 if TYPE_CHECKING:
     from pylog.spark.group import GroupCommits
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Driver:
@@ -40,11 +40,11 @@ class Driver:
         self._last: PartitionsSeen | None = None  # the basis of the last micro-batch's end
         self._target: PartitionsSeen | None = None  # where the query must end, if it ends
         self._last_batch_ms: int | None = None  # the first micro-batch is not delayed
-        self._committed: Json | None = None  # for the group
+        self._committed: JsonObject | None = None  # for the group
 
     # ---- where it begins -----------------------------------------------------------------------------------------------------
 
-    def initial(self) -> Json:
+    def initial(self) -> JsonObject:
         """Where the stream begins, by the options. Asked again, the answer is the same.
 
         Raises:
@@ -76,7 +76,7 @@ class Driver:
         """Takes where the topics end now as the end of the query."""
         self._target = self._watch.look()
 
-    def next_end(self, start: Json, *, limited: bool) -> Json:
+    def next_end(self, start: JsonObject, *, limited: bool) -> JsonObject:
         """Returns the end of the next micro-batch; `start` itself if it must wait.
 
         Args:
@@ -94,7 +94,7 @@ class Driver:
             return start
         return StreamOffset(ends, sight.ids, at.positions if first else None).to_json()
 
-    def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[PartitionsSeen, Positions]:
+    def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[PartitionsSeen, PartitionPositions]:
         sight = self._target or self._watch.look()
         return sight, self._limited(start, sight) if limited else sight.ends
 
@@ -109,13 +109,15 @@ class Driver:
         self._last_batch_ms = now_ms
         return False
 
-    def _limited(self, start: StreamOffset, sight: PartitionsSeen) -> Positions:
+    def _limited(self, start: StreamOffset, sight: PartitionsSeen) -> PartitionPositions:
         limits, froms, ends = self._options.limits, begins(start, sight), sight.ends
         if limits.max_offsets is not None:
             ends = rates.at_most(limits.max_offsets, froms, ends)
         return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, sight)
 
-    def _within_bytes(self, limit: int, froms: Positions, ends: Positions, sight: PartitionsSeen) -> Positions:
+    def _within_bytes(
+        self, limit: int, froms: PartitionPositions, ends: PartitionPositions, sight: PartitionsSeen
+    ) -> PartitionPositions:
         """Returns an end after about `max_bytes` bytes, at batch boundaries."""
         spans = {partition: (max(froms[partition], sight.starts[partition]), end) for partition, end in ends.items()}
         sizes = {partition: max(1, self._watch.size(partition, *span)) for partition, span in spans.items() if span[0] < span[1]}
@@ -123,13 +125,13 @@ class Driver:
         cuts = {partition: self._watch.first_cut(partition, *spans[partition], shares[partition]) for partition in sizes}
         return {**ends, **cuts}
 
-    def latest(self) -> Json | None:
+    def latest(self) -> JsonObject | None:
         """The ends of the topics at the last refresh."""
         return None if self._last is None else StreamOffset(self._last.ends, self._last.ids).to_json()
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
-    def plan(self, start: Json, end: Json) -> list[LogSlice]:
+    def plan(self, start: JsonObject, end: JsonObject) -> list[LogSlice]:
         """Cuts a micro-batch into slices.
 
         Args:
@@ -164,7 +166,7 @@ class Driver:
 
     # ---- when it is done -----------------------------------------------------------------------------------------------------
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: JsonObject) -> None:
         """Commits the end of a micro-batch for the group, if there is one, except for partitions deleted since.
 
         Args:

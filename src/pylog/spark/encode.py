@@ -37,7 +37,7 @@ _WHICH_TABLE = (
 _OF_A_LOG = ("offset", "timestampType")  # columns that only rows have which were read
 
 
-class Route(NamedTuple):
+class RowRoute(NamedTuple):
     """A topic as a task writes to it.
 
     Attributes:
@@ -67,7 +67,7 @@ class TaskRows:
         self._waiting: list[pa.RecordBatch] = []
         self._size = 0
         self._known: dict[str, Topic] = {}
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, RowRoute] = {}
         self._warned: set[str] = set()
         self.count = 0
 
@@ -112,7 +112,7 @@ class TaskRows:
         for topic in topics:
             yield topic, batch if len(topics) == 1 else batch.filter(pc.equal(names, topic))
 
-    def _route(self, name: str) -> Route:
+    def _route(self, name: str) -> RowRoute:
         if name not in self._routes:
             topic = self._topic(check_topic_name(name))
             config = topic.config if topic is not None else TopicConfig()
@@ -124,7 +124,7 @@ class TaskRows:
                 )
             numbers = range(self._options.partitions) if topic is None else topic.partition_ids
             partitioner = DefaultPartitioner(limits.APPEND_BATCH_BYTES)
-            self._routes[name] = Route(np.array(numbers, np.int64), Encoders(config, name, self._warned), partitioner)
+            self._routes[name] = RowRoute(np.array(numbers, np.int64), Encoders(config, name, self._warned), partitioner)
         return self._routes[name]
 
     def _topic(self, name: str) -> Topic | None:
@@ -138,7 +138,7 @@ class TaskRows:
 
     # ---- encoding ------------------------------------------------------------------------------------------------------------
 
-    def _encode(self, topic: str, route: Route, batch: pa.RecordBatch) -> None:
+    def _encode(self, topic: str, route: RowRoute, batch: pa.RecordBatch) -> None:
         encoder = route.encoders.of(self._options.compression)
         batch = plain_batch(batch)
         for number, partition in _parted(batch, _partitions(batch, route, topic)):
@@ -162,7 +162,7 @@ def _check_inserted(batch: pa.RecordBatch) -> None:
             raise InvalidArgumentError(f"{told} {_WHICH_TABLE}")
 
 
-def _partitions(batch: pa.RecordBatch, route: Route, topic: str) -> NDArray[np.int64]:
+def _partitions(batch: pa.RecordBatch, route: RowRoute, topic: str) -> NDArray[np.int64]:
     """The partition of each row: the one that it names, or else the partitioner's choice (groups-and-transactions 4.1)."""
     named = batch.column("partition") if "partition" in batch.schema.names else None
     if named is None or named.null_count == len(named):
@@ -178,7 +178,7 @@ def _partitions(batch: pa.RecordBatch, route: Route, topic: str) -> NDArray[np.i
     return partitions
 
 
-def _chosen(batch: pa.RecordBatch, route: Route) -> NDArray[np.int64]:
+def _chosen(batch: pa.RecordBatch, route: RowRoute) -> NDArray[np.int64]:
     if len(route.numbers) == 1:
         return np.full(batch.num_rows, route.numbers[0], np.int64)
     keys = batch.column("key") if "key" in batch.schema.names else pa.nulls(batch.num_rows)

@@ -15,7 +15,7 @@ from pylog.spark.values import named
 from pylog.spark.watch import PartitionsSeen
 
 
-class OffsetRange(NamedTuple):
+class MicroBatchRange(NamedTuple):
     """The offsets of a partition that a micro-batch reads; none if `end` is not above `start`."""
 
     start: int
@@ -47,7 +47,9 @@ def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, 
     return {partition: offset for partition, offset in start.positions.items() if partition.topic not in recreated}
 
 
-def ranges(start: StreamOffset, end: StreamOffset, sight: PartitionsSeen) -> tuple[dict[TopicPartition, OffsetRange], list[Loss]]:
+def ranges(
+    start: StreamOffset, end: StreamOffset, sight: PartitionsSeen
+) -> tuple[dict[TopicPartition, MicroBatchRange], list[Loss]]:
     """Returns the ranges that a micro-batch reads, and the losses.
 
     Args:
@@ -57,21 +59,21 @@ def ranges(start: StreamOffset, end: StreamOffset, sight: PartitionsSeen) -> tup
     gone = sorted(start.positions.keys() - end.positions.keys())
     losses = [Loss(f"{named(partition)} is gone", partition, start.positions[partition]) for partition in gone]
     known, replaced = _known(start, end.ids), end.recreated(sight.ids)
-    found: dict[TopicPartition, OffsetRange] = {}
+    found: dict[TopicPartition, MicroBatchRange] = {}
     for partition, until in sorted(end.positions.items()):
         if partition not in sight.ends or partition.topic in replaced:
             losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
             continue
-        there = OffsetRange(sight.starts[partition], sight.ends[partition])
+        there = MicroBatchRange(sight.starts[partition], sight.ends[partition])
         if partition not in known:
             losses += _late(partition, start.positions.get(partition), there)
-        wanted = OffsetRange(known.get(partition, there.start), until)
+        wanted = MicroBatchRange(known.get(partition, there.start), until)
         losses += _missing(partition, wanted, there)
-        found[partition] = OffsetRange(max(wanted.start, there.start), min(wanted.end, there.end))
+        found[partition] = MicroBatchRange(max(wanted.start, there.start), min(wanted.end, there.end))
     return found, losses
 
 
-def _late(partition: TopicPartition, was: int | None, there: OffsetRange) -> Iterator[Loss]:
+def _late(partition: TopicPartition, was: int | None, there: MicroBatchRange) -> Iterator[Loss]:
     """Yields the loss in a partition that is new, or that was created again after it had been read up to `was`."""
     if was is not None:
         yield Loss(
@@ -83,7 +85,7 @@ def _late(partition: TopicPartition, was: int | None, there: OffsetRange) -> Ite
         yield Loss(f"{named(partition)} is new and begins at offset {there.start}, not at 0", partition, 0)
 
 
-def _missing(partition: TopicPartition, wanted: OffsetRange, there: OffsetRange) -> Iterator[Loss]:
+def _missing(partition: TopicPartition, wanted: MicroBatchRange, there: MicroBatchRange) -> Iterator[Loss]:
     """Yields the losses at both ends of the wanted range."""
     name = named(partition)
     if wanted.end < wanted.start:

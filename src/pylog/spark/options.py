@@ -32,7 +32,7 @@ _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True)
-class Topics:
+class ListedTopics:
     """`subscribe`: these topics, all partitions of each."""
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class TopicPattern:
 
 
 @dataclass(frozen=True)
-class Partitions:
+class ListedPartitions:
     """`assign`: these partitions."""
 
     partitions: frozenset[TopicPartition]
@@ -80,7 +80,7 @@ class AtTimestamps:
     timestamps: Mapping[TopicPartition, int]
 
 
-Subscription = Topics | TopicPattern | Partitions
+TopicSelection = ListedTopics | TopicPattern | ListedPartitions
 Limit = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
 
 
@@ -133,7 +133,7 @@ class SourceOptions:
     """
 
     paths: tuple[str, ...]
-    subscription: Subscription
+    subscription: TopicSelection
     start: Limit
     latest_if_none_younger: bool
     min_partitions: int | None
@@ -179,7 +179,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         InvalidArgumentError: an option that does not exist, is not for batch reads, is missing, or has a bad value.
 
     >>> read_options({"path": "/data/shop", "SUBSCRIBE": "orders, returns"}).subscription
-    Topics(names=('orders', 'returns'))
+    ListedTopics(names=('orders', 'returns'))
     """
     return _batch(GivenOptions(options, "batch reads"))
 
@@ -243,16 +243,16 @@ def _common(given: GivenOptions) -> dict[str, Any]:
 # ---- what to read --------------------------------------------------------------------------------------------------------
 
 
-def _subscription(given: GivenOptions) -> Subscription:
+def _subscription(given: GivenOptions) -> TopicSelection:
     names = [name for name in _STRATEGIES if name in given]
     if len(names) != 1:
         found = f"{' and '.join(names)} were given" if names else "none was given"
         raise InvalidArgumentError(f"exactly one of the options {', '.join(_STRATEGIES)} says what to read; {found}")
     if names == ["subscribe"]:
-        return Topics(tuple(dict.fromkeys(given.required("subscribe", values.words))))
+        return ListedTopics(tuple(dict.fromkeys(given.required("subscribe", values.words))))
     if names == ["subscribePattern"]:
         return TopicPattern(given.required("subscribePattern", values.pattern))
-    return Partitions(given.required("assign", values.partitions))
+    return ListedPartitions(given.required("assign", values.partitions))
 
 
 def _columns(given: GivenOptions) -> tuple[str, ...]:

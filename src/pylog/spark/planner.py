@@ -33,12 +33,12 @@ from pylog.spark.options import (
     AtTimestamps,
     Everywhere,
     Limit,
-    Partitions,
+    ListedPartitions,
+    ListedTopics,
     ReadOptions,
     SourceOptions,
-    Subscription,
     TopicPattern,
-    Topics,
+    TopicSelection,
 )
 from pylog.spark.parallel import in_processes
 from pylog.spark.pushdown import NO_PRUNING, NumberRange, Pruning, Ranges, united
@@ -241,7 +241,7 @@ def topic_id(home: str, partition: TopicPartition) -> str | None:
     return None
 
 
-def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: Sequence[str]) -> set[TopicPartition]:
+def chosen(there: Iterable[TopicPartition], subscription: TopicSelection, paths: Sequence[str]) -> set[TopicPartition]:
     """The partitions of these that a subscription asks for.
 
     Args:
@@ -257,33 +257,33 @@ def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: S
     """
     found = matching(there, subscription)
     match subscription:
-        case Topics(names):
+        case ListedTopics(names):
             missing = sorted(set(names) - {partition.topic for partition in found})
             _refuse_unknown("topic", ", ".join(missing), paths)
-        case Partitions(partitions):
+        case ListedPartitions(partitions):
             _refuse_unknown("partition", named(*(partitions - found)), paths)
     return found
 
 
-def matching(there: Iterable[TopicPartition], subscription: Subscription) -> set[TopicPartition]:
+def matching(there: Iterable[TopicPartition], subscription: TopicSelection) -> set[TopicPartition]:
     """Returns the existing partitions that match, and ignores missing ones.
 
     Args:
         there: all partitions.
         subscription: what the options say.
 
-    >>> matching([TopicPartition("a", 0)], Topics(("a", "b")))
+    >>> matching([TopicPartition("a", 0)], ListedTopics(("a", "b")))
     {TopicPartition(topic='a', partition=0)}
     """
     match subscription:
-        case Topics(names):
+        case ListedTopics(names):
             return {partition for partition in there if partition.topic in names}
         case TopicPattern(pattern):
             matches = re.compile(pattern).search
             there = set(there)
             topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
             return {partition for partition in there if partition.topic in topics}
-        case Partitions(partitions):
+        case ListedPartitions(partitions):
             return set(there) & partitions
 
 

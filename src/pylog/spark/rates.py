@@ -13,7 +13,7 @@ from typing import TypeVar
 from pylog.record.types import TopicPartition
 
 Part = TypeVar("Part", bound=Hashable)
-Positions = Mapping[TopicPartition, int]
+PartitionPositions = Mapping[TopicPartition, int]
 
 
 def prorated(limit: int, sizes: Mapping[Part, int]) -> dict[Part, int]:
@@ -34,7 +34,7 @@ def _rounded(share: float) -> int:
     return math.ceil(share) if share < 1 else math.floor(share)
 
 
-def at_most(limit: int, begins: Positions, ends: Positions) -> dict[TopicPartition, int]:
+def at_most(limit: int, begins: PartitionPositions, ends: PartitionPositions) -> dict[TopicPartition, int]:
     """Where a micro-batch of about `limit` offsets ends.
 
     Args:
@@ -50,7 +50,7 @@ def at_most(limit: int, begins: Positions, ends: Positions) -> dict[TopicPartiti
     return {part: min(end, begins[part] + shares[part]) if part in shares else end for part, end in ends.items()}
 
 
-def is_too_little(least: int, begins: Positions, ends: Positions) -> bool:
+def is_too_little(least: int, begins: PartitionPositions, ends: PartitionPositions) -> bool:
     """Returns whether there are fewer new offsets than a micro-batch should have.
 
     >>> is_too_little(10, {TopicPartition("a", 0): 0}, {TopicPartition("a", 0): 9})

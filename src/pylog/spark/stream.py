@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pylog.clock import Clock, SystemClock
-from pylog.spark.driver import Driver, Json
+from pylog.spark.driver import Driver, JsonObject
 from pylog.spark.options import StreamOptions
 from pylog.spark.planner import LogSlice
 
@@ -45,7 +45,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the state that is sent to executors with every task."""
         return {"_scan": self._scan}
 
-    def initialOffset(self) -> Json:
+    def initialOffset(self) -> JsonObject:
         """Where a query begins that has no checkpoint yet; see `Driver.initial`."""
         return self._driver.initial()
 
@@ -58,7 +58,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+    def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:
         """Where the micro-batch that begins at `start` ends; see `Driver.next_end`."""
         return self._driver.next_end(start, limited=not isinstance(limit, ReadAllAvailable))
 
@@ -66,11 +66,11 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends where the topics end now."""
         self._driver.end_here()
 
-    def reportLatestOffset(self) -> Json | None:
+    def reportLatestOffset(self) -> JsonObject | None:
         """Where the topics ended when the last micro-batch was decided: Spark shows it next to the micro-batch's end."""
         return self._driver.latest()
 
-    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+    def partitions(self, start: JsonObject, end: JsonObject) -> list[InputPartition]:
         """The slices of a micro-batch; see `Driver.plan`."""
         return list(self._driver.plan(start, end))
 
@@ -81,7 +81,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, LogSlice)
         return read_slice(partition, self._scan)
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: JsonObject) -> None:
         """A micro-batch is done: its end is committed for the group, if there is one."""
         self._driver.commit(end)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pyspark.sql.types import StructField, StructType
 
 from pylog.errors import InvalidArgumentError
-from pylog.spark.options import SourceOptions, Topics, any_options
+from pylog.spark.options import ListedTopics, SourceOptions, any_options
 
 _METADATA = "pylog.options"
 _CLAUSE = "option."  # the catalog's prefix for names of the OPTIONS clause
@@ -112,6 +112,6 @@ def _insert_options(table: SourceOptions) -> dict[str, str]:
     """What of a table's options counts for `INSERT INTO` it: its store and, where it has but one topic, that for all rows."""
     where = {"path": ",".join(table.paths)}
     match table.subscription:
-        case Topics((topic,)):
+        case ListedTopics((topic,)):
             return where | {"topic": topic}
     return where

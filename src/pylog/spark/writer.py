@@ -49,7 +49,7 @@ class Staged(WriterCommitMessage):
     file: tuple[str, int, int, int] | None
 
 
-class _Writer:
+class _StagingWriter:
     """What batch and streaming writers share.
 
     Args:
@@ -81,7 +81,7 @@ class _Writer:
         return None
 
 
-class PylogWriter(_Writer, DataSourceArrowWriter):
+class PylogWriter(_StagingWriter, DataSourceArrowWriter):
     """Writes the rows of a batch job: `df.write.format("pylog").mode("append")`."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -99,7 +99,7 @@ class PylogWriter(_Writer, DataSourceArrowWriter):
         remove_staged(OsFileSystem(), self._options.root, self._job)
 
 
-class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
+class PylogStreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query: `df.writeStream.format("pylog")`, each exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:

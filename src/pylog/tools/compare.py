@@ -32,7 +32,7 @@ MOST_DIFFERENCES: Final = 100  # kept per partition, the first ones
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 _COMPARED: Final = _COLUMNS[1:]
 
-Progress = Callable[[int], None]
+CompareProgress = Callable[[int], None]
 
 
 class Difference(NamedTuple):
@@ -138,7 +138,7 @@ def compare(
     topics: Iterable[str] = (),
     renamed: str | None = None,
     by_bytes: bool = False,
-    progress: Progress | None = None,
+    progress: CompareProgress | None = None,
     fs: FileSystem | None = None,
 ) -> Comparison:
     """Compares two directories, or some of their topics.
@@ -188,7 +188,7 @@ def compare(
 class _Progress:
     """Adds up the progress."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: CompareProgress | None) -> None:
         self._progress = progress
         self._done = 0
 

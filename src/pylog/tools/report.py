@@ -11,7 +11,7 @@ from typing import Final
 from pylog.text import size_text
 from pylog.times import time_text
 from pylog.tools.charts import StripSection, axis, bars, meter, strip, table, text
-from pylog.tools.sketches import Powers, Span, Timeline
+from pylog.tools.sketches import Powers, Timeline, ValueSpan
 from pylog.tools.stats import DamagedRange, Lag, PartitionStats, SegmentStats, Stats, TopicStats
 
 _COLUMNS: Final = 120  # bars of a topic's charts
@@ -205,7 +205,7 @@ def _facts(topic: TopicStats) -> str:
     return f'<p class="quiet">{text(" · ".join(facts))}</p>'
 
 
-def _timeline(title: str, spans: Sequence[Span], kind: str) -> str:
+def _timeline(title: str, spans: Sequence[ValueSpan], kind: str) -> str:
     if not spans:
         return ""
     values = [span.records if kind == "records" else span.bytes for span in spans]
@@ -216,7 +216,7 @@ def _timeline(title: str, spans: Sequence[Span], kind: str) -> str:
     return f"<h3>{text(f'{heading} in {seconds:,.3g} s')}</h3>{bars(values, titles, kind)}{axis(*_labels(spans))}"
 
 
-def _labels(spans: Sequence[Span]) -> list[str]:
+def _labels(spans: Sequence[ValueSpan]) -> list[str]:
     """Returns the time labels below a chart, with enough digits to differ."""
     first, last = spans[0].start, spans[-1].end
     cut = slice(0, 16) if last - first > _THREE_HOURS_MS else slice(5, 19) if last - first > _TEN_SECONDS_MS else slice(5, None)

@@ -74,7 +74,7 @@ class Powers:
             yield Bar(1 << power, (2 << power) - 1, int(self._counts[power]))
 
 
-class Span(NamedTuple):
+class ValueSpan(NamedTuple):
     """Records and bytes from `start` (inclusive) to `end` (exclusive), in milliseconds since 1970."""
 
     start: int
@@ -91,7 +91,7 @@ class Timeline:
     >>> line = Timeline()
     >>> line.add(np.array([5, 6, 5]), np.array([1, 1, 1]), np.array([10, 10, 10]))
     >>> list(line.spans())
-    [Span(start=5, end=6, records=2, bytes=20), Span(start=6, end=7, records=1, bytes=10)]
+    [ValueSpan(start=5, end=6, records=2, bytes=20), ValueSpan(start=6, end=7, records=1, bytes=10)]
     """
 
     def __init__(self) -> None:
@@ -152,13 +152,13 @@ class Timeline:
         """The time from the first to the last timestamp."""
         return 0.0 if self.first is None or self.last is None else (self.last - self.first) / 1000
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[ValueSpan]:
         """Yields the spans with records, in order."""
         width = 1 << self._shift
         for span in sorted(self._spans):
-            yield Span(span * width, (span + 1) * width, *self._spans[span])
+            yield ValueSpan(span * width, (span + 1) * width, *self._spans[span])
 
-    def columns(self, count: int) -> list[Span]:
+    def columns(self, count: int) -> list[ValueSpan]:
         """Returns spans of equal length from the first to the last timestamp, including empty ones.
 
         Args:
@@ -173,7 +173,7 @@ class Timeline:
         sums = np.zeros(((high - low) // each + 1, 2), np.int64)
         for span, amounts in self._spans.items():
             sums[(span - low) // each] += amounts
-        return [Span(start + at * width, start + (at + 1) * width, *pair) for at, pair in enumerate(sums.tolist())]
+        return [ValueSpan(start + at * width, start + (at + 1) * width, *pair) for at, pair in enumerate(sums.tolist())]
 
 
 class Distinct:

@@ -8,7 +8,7 @@ from typing import Any
 import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
-from pylog.groups.member import Event, GroupMember, MemberOptions, PartitionsRevoked
+from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked, RebalanceEvent
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.groups.members import member_of
@@ -18,9 +18,9 @@ T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
 Joining = Callable[..., GroupMember]
 
 
-def settled(*members: GroupMember) -> list[Event]:
+def settled(*members: GroupMember) -> list[RebalanceEvent]:
     """Polls all until nothing is left to do, giving up what is to be given up. What was told, in order."""
-    told: list[Event] = []
+    told: list[RebalanceEvent] = []
     quiet = 0
     while quiet < len(members):
         quiet = 0

@@ -1,0 +1,74 @@
+"""One noun has one meaning over all modules, and the map in docs/ARCHITECTURE.md names modules that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src"
+
+SHARED: Final[Mapping[str, str]] = {  # names of classes and aliases in more than one module: why
+    "Answer": "a type variable, and a row of `pylog doctor`",
+    "Bytes": "an array of bytes, for type checkers only",
+    "BytesLike": "as Bytes",
+    "Document": "an alias of dict in two modules of one command",
+    "Ends": "to be renamed: checkpoints and following",
+    "Group": "the public class, and the requests of a group commit",
+    "Image": "a public class of pylog.testing, and the state of a partition of committed offsets",
+    "Ints": "an array of integers, for type checkers only",
+    "Longs": "as Ints",
+    "Numbers": "as Ints",
+    "Offsets": "offsets by partition: of a commit, and of a checkpoint file",
+    "Owner": "a type variable, and the owner of an open file",
+    "PathLike": "an alias of what the standard library calls so",
+    "Process": "a public class of pylog.testing, and a process of the operating system",
+    "Producer": "the public class, and a producer's entry in a snapshot",
+    "Requests": "to be renamed: the queue of group commit and that of a worker",
+    "Result": "a type variable",
+}
+
+
+def names_of(source: str) -> set[str]:
+    """Returns the classes and the aliases of types that a module defines."""
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and re.match(r"_?[A-Z]", target.id) and not target.id.isupper():
+                found.add(target.id)
+    return found
+
+
+def shared(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns the names that more than one module defines, with these modules."""
+    homes = defaultdict(list)
+    for module, source in sources.items():
+        for name in names_of(source):
+            homes[name].append(module)
+    return {name: modules for name, modules in homes.items() if len(modules) > 1}
+
+
+def test_a_class_or_alias_has_a_name_of_its_own_over_all_modules():
+    found = shared({str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.py"))})
+    assert {name: modules for name, modules in found.items() if name not in SHARED} == {}
+    assert set(SHARED) - set(found) == set(), "no longer shared: take them out of the table"
+
+
+def test_a_name_that_two_modules_define_is_found():
+    sources = {"a.py": "class Part: ...\nSIZE = 1\n", "b.py": "Part = int\nSIZE = 2\n", "c.py": "from a import Part\n"}
+    assert shared(sources) == {"Part": ["a.py", "b.py"]}
+
+
+def test_the_map_of_rules_names_modules_that_exist():
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    rules = page.split("## Where a rule lives")[1].split("\n## ")[0]
+    modules = re.findall(r"`([\w/]+\.py)`", rules)
+    assert len(modules) > 15
+    assert [module for module in modules if not (SOURCES / "pylog" / module).is_file()] == []
