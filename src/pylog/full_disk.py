@@ -25,7 +25,7 @@ _COUNT_AGAIN_S: Final = 10.0
 
 
 class FullDisk:
-    """What a store does when the disk is full.
+    """Keeps a store usable on a full disk: the reserve, and the sizes for the error.
 
     Args:
         fs, root: the directory.
