@@ -164,6 +164,18 @@ def a_truncation_under_way(fs: MemoryFileSystem) -> None:
             fs.remove(f"{PARTITION}/{entry.name}")
 
 
+def a_truncation_with_a_later_segment_still_there(fs: MemoryFileSystem) -> None:
+    """A truncation deletes the later segments first, so this copy is not finished: the later segment has the log's records."""
+    later = {name: content(fs, name) for name in (entry_path(entry) for entry in fs.list(PARTITION)) if name.startswith(LAST)}
+    a_truncation_under_way(fs)
+    for name, data in later.items():
+        put(fs, name, data)
+
+
+def entry_path(entry: DirectoryEntry) -> str:
+    return f"{PARTITION}/{entry.name}"
+
+
 def bytes_missing(fs: MemoryFileSystem) -> None:
     put(fs, LAST + ".log", content(fs, LAST + ".log")[:-1])
 
@@ -279,6 +291,7 @@ WRONG: list[Callable[[MemoryFileSystem], None]] = [
     a_deletion_under_way,
     a_roll_under_way,
     a_truncation_under_way,
+    a_truncation_with_a_later_segment_still_there,
     bytes_missing,
     a_changed_header_of_a_batch,
     a_damaged_record,

@@ -37,17 +37,21 @@ def crashed(path: Path, records: int, **config: int) -> Path:
         log.append(b"value %d" % number, timestamp=1_000 + number)
     copy = path.with_name(path.name + "-crashed")
     shutil.copytree(path, copy)
-    keep_inodes(path, copy)
     store.close()
+    keep_inodes(path, copy)
     return copy
 
 
 def keep_inodes(source: Path, copy: Path) -> None:
     """Makes the copy the very files that were written, as a crash leaves them: the durable point knows its files by inode."""
-    for name in ("t-0",):
-        shutil.rmtree(copy / name)
-        os.rename(source / name, copy / name)
-        shutil.copytree(copy / name, source / name)
+    for file in (copy / "t-0").iterdir():
+        written = source / "t-0" / file.name
+        with written.open("r+b") as same:
+            same.truncate(0)
+            same.write(file.read_bytes())
+        shutil.copystat(file, written)
+        file.unlink()
+        os.rename(written, file)
 
 
 def test_everything_acknowledged_is_there_after_a_crash(tmp_path: Path) -> None:
