@@ -18,6 +18,7 @@ import pytest
 
 import pylog
 from support import refusals
+from support.cli import call as command
 from support.refusals import RECORDS, listing, refused
 
 root = pytest.fixture(refusals.root)
@@ -178,23 +179,61 @@ def test_a_read_only_file_system_is_called_so_and_not_a_missing_permission(
         assert store.log("t").append(b"more") == 1
 
 
-@pytest.mark.parametrize("call", ["open", "pwrite", "replace", "mkdir"])
-def test_a_file_system_that_becomes_read_only_is_called_so_by_every_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+@pytest.mark.damaged("the partition cannot be opened while the command runs")
+@pytest.mark.parametrize("where", [".", "t-0"], ids=["the store", "a partition"])
+@pytest.mark.parametrize("form", ["lines", "jsonl"])
+def test_produce_onto_a_read_only_file_system_says_so_and_appends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, form: str
 ) -> None:
-    real = getattr(os, call)
+    with pylog.open(tmp_path / "data") as store:
+        store.create_topic("t")
+    with mounted_read_only(monkeypatch, tmp_path / "data" / where):
+        done = command("produce", tmp_path / "data", "t", "--format", form, stdin=b'{"value": "x"}\n')
+    assert done.code == 1
+    assert "read-only file system; mount it for writing" in done.complaints
+    assert "permission" not in done.complaints
+    with pylog.open(tmp_path / "data", "r") as store:
+        assert store.log("t").end_offset == 0
+
+
+@pytest.mark.parametrize("refused_call", ["pwrite", "open"])
+def test_produce_onto_a_file_system_that_became_read_only_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_call: str
+) -> None:
+    real, error = getattr(os, refused_call), OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     def refuse(*given: Any, **options: Any) -> Any:
-        if call == "open" and not given[1] & (os.O_WRONLY | os.O_RDWR):
+        if refused_call == "open" and not (str(given[0]).endswith(".log") and given[1] & (os.O_WRONLY | os.O_RDWR)):
+            return real(*given, **options)
+        raise error
+
+    with pylog.open(tmp_path / "data") as store:
+        store.create_topic("t")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, refused_call, refuse)
+        done = command("produce", tmp_path / "data", "t", stdin=b"x\n")
+    assert done.code == 1
+    assert "the file system is read-only; mount it for writing" in done.complaints
+    assert "permission" not in done.complaints
+
+
+@pytest.mark.parametrize("refused_call", ["open", "pwrite", "replace", "mkdir"])
+def test_a_file_system_that_becomes_read_only_is_called_so_by_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_call: str
+) -> None:
+    real = getattr(os, refused_call)
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        if refused_call == "open" and not given[1] & (os.O_WRONLY | os.O_RDWR):
             return real(*given, **options)
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with pylog.open(tmp_path / "data") as store:
         store.create_topic("t")
         with monkeypatch.context() as patched:
-            patched.setattr(os, call, refuse)
+            patched.setattr(os, refused_call, refuse)
             with pytest.raises(pylog.StorageFailedError, match="the file system is read-only; mount it") as caught:
-                store.log("t").append(b"x") if call in ("open", "pwrite") else store.create_topic("u")
+                store.log("t").append(b"x") if refused_call in ("open", "pwrite") else store.create_topic("u")
         assert caught.value.errno == errno.EROFS
 
 

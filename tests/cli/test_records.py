@@ -295,6 +295,32 @@ def test_csv_holds_times_beyond_the_calendar_and_gives_them_back(echo: tuple[Pat
     assert [record.timestamp for record in store.log("to").records(begin)] == times
 
 
+@pytest.mark.parametrize(
+    ("words", "first_line"),
+    [
+        ("", b""),
+        ("-k :", b""),
+        ("--format jsonl", b""),
+        ("--format csv", b"key,value\n"),
+        ("--format csv", b'"key","value"\r\n'),
+        ("--format csv --key-column id --value-column event", b"id,event\n"),
+    ],
+)
+@pytest.mark.parametrize("through", ["stdin", "a file"])
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_record(
+    shop: Path, tmp_path: Path, words: str, first_line: bytes, through: str
+) -> None:
+    mark = b"\xef\xbb\xbf"
+    lines = b'{"key":"a","value":"b"}\n' if "jsonl" in words else b"a,b\n" if "csv" in words else b"a:b\n"
+    given = mark + first_line + lines
+    (tmp_path / "marked").write_bytes(given)
+    form = words.split() if "format" in words else ["--format", "lines", *words.split()]
+    source = {"stdin": given} if through == "stdin" else {}
+    done = call("produce", shop, "orders", "-p", 1, *form, *([] if source else ["--from", tmp_path / "marked"]), **source)
+    assert (done.code, done.complaints) == (0, "")
+    assert [row[1:3] for row in content(shop, "orders")[1][1:]] == [(b"a", b"b") if words else (None, b"a:b")]
+
+
 def test_csv_takes_times_as_numbers_or_as_text_and_values_with_line_ends(shop: Path) -> None:
     lines = b'timestamp,key,value\n1706702400000,,"a\nb"\n1706702400001,"",\n'
     assert call("produce", shop, "orders", "-p", 1, "--format", "csv", stdin=lines).code == 0

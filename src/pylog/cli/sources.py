@@ -227,7 +227,7 @@ def _csv(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.RecordBat
     kinds = {"key": pa.binary(), "value": pa.binary(), "timestamp": pa.string(), "headers": pa.string(), "partition": pa.int64()}
     reader = pa.csv.open_csv(
         stream,
-        pa.csv.InputOptions(block_size=_CSV_BLOCK_BYTES),
+        pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
         pa.csv.ParseOptions(newlines_in_values=True),
         pa.csv.ConvertOptions(
             column_types={column: kinds[field] for column, field in reading.columns.items()},

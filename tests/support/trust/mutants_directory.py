@@ -292,6 +292,24 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="`Group.describe` opens the log of each partition.",
     ),
     Mutant(
+        name="a_byte_order_mark_is_no_part_of_a_record",
+        file="pylog/cli/sources.py",
+        text="[lines[0].removeprefix(BOM_UTF8), *lines[1:]] if number == 1 else lines",
+        replacement="lines",
+        tests=(
+            "tests/cli/test_records.py::test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_record[stdin---format jsonl-]",
+        ),
+        why="`pylog produce` refuses a file of JSON lines that begins with a byte-order mark, and keeps the mark in a line of text.",
+    ),
+    Mutant(
+        name="a_file_system_that_became_read_only_is_called_so",
+        file="pylog/fs/system.py",
+        text="    if error.errno == errno.EROFS:",
+        replacement="    if False:",
+        tests=("tests/test_bad_input.py::test_produce_onto_a_file_system_that_became_read_only_says_so[pwrite]",),
+        why="The error on a file system that became read-only while a store was open says nothing of mounting it.",
+    ),
+    Mutant(
         name="a_read_only_file_system_is_called_so",
         file="pylog/fs/system.py",
         text="            if write and os.statvfs(path).f_flag & os.ST_RDONLY:",
