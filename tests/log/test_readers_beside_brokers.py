@@ -17,8 +17,8 @@ from pylog.directory.locks import KAFKA_LOCK
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import Partition
 from pylog.log.durable_point import SLOT_SIZE, DurablePointFile
+from pylog.log.reading.good_batches import OffsetRange, crc_before, good_batches
 from pylog.log.reading.lookup import TimeSearch
-from pylog.log.reading.reader import OffsetRange, crc_before, good_batches
 from pylog.record.format import CRC
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
-from pylog.log.reading.reader import TransactionEnd
+from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.offsets.image import Image
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_offset, parse_partition_key
 from pylog.testing import MemoryFileSystem

@@ -14,7 +14,7 @@ from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.following import Ends, goes_on, truncated
-from pylog.log.reading.reader import crc_before
+from pylog.log.reading.good_batches import crc_before
 from pylog.log.state import LogState
 from pylog.record.decoder import RECORD_COLUMNS
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError
-from pylog.log.reading.reader import TransactionEnd
+from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.offsets.membership import DELETION_ORDER, GROUP_EPOCH, MEMBER
 from pylog.offsets.schema import (
     GROUP,

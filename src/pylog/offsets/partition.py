@@ -16,8 +16,8 @@ from pylog.config import Durability
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.arguments import records_of
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading import reader
-from pylog.log.reading.reader import OffsetRange
+from pylog.log.reading import reader, transaction_outcomes
+from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.state import LogState
 from pylog.offsets.image import COLUMNS, Image, Skipped
 from pylog.record.types import OffsetAndMetadata, TopicPartition
@@ -123,7 +123,7 @@ class OffsetsPartition:
             self._position = state.start_offset
         wanted = OffsetRange(self._position, state.end_offset)
         if wanted.start < wanted.end:
-            ends = list(reader.all_transaction_ends(state, wanted))
+            ends = list(transaction_outcomes.all_transaction_ends(state, wanted))
             frames = reader.scan(state, wanted, COLUMNS, committed=False, max_rows=limits.SCAN_ROWS, verify=True)
             self._image.replay(frames, ends)
         self._position, self._seen, self._anchor = state.end_offset, state, _segment_before(state, state.end_offset)

@@ -348,7 +348,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="an_unknown_outcome_is_committed",
-        file="pylog/log/reading/reader.py",
+        file="pylog/log/reading/transaction_outcomes.py",
         text="        if not self._proof.complete:\n            return None\n",
         replacement="",
         tests=("tests/log/test_unknown_outcomes.py::test_a_damaged_commit_marker_without_an_index_leaves_the_outcome_unknown",),
@@ -375,7 +375,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="any_index_is_proof",
-        file="pylog/log/reading/reader.py",
+        file="pylog/log/reading/transaction_outcomes.py",
         text="        if not ends or not _begins(state, entry):\n            return None\n",
         replacement="",
         tests=(

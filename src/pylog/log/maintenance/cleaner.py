@@ -39,7 +39,8 @@ from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToCle
 from pylog.log.maintenance.segment_swap import CleanedSegment
 from pylog.log.options import Options
 from pylog.log.producer_state import Producer, control_record
-from pylog.log.reading.reader import OffsetRange, TransactionOutcomes, placed
+from pylog.log.reading.good_batches import OffsetRange, placed
+from pylog.log.reading.transaction_outcomes import TransactionOutcomes
 from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState
 from pylog.log.writing.partition_writer import PartitionWriter

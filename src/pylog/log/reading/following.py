@@ -11,7 +11,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
-from pylog.log.reading import reader
+from pylog.log.reading import good_batches
 from pylog.log.state import LogState
 from pylog.record.batch import Table
 from pylog.record.format import CRC, LAST_OFFSET
@@ -159,14 +159,14 @@ def follow(
         OffsetOutOfRangeError: the log was truncated below the returned records, or retention has overtaken the reader.
     """
     before = refresh()
-    seen = reader.crc_before(before, offset)
+    seen = good_batches.crc_before(before, offset)
     while True:
         state = wait(refresh, clock, offset, ends, timeout_ms, since=before)
         if state.truncation_count != before.truncation_count and not goes_on(state, offset, seen):
             raise truncated(state, offset)
         end = ends.of(state)
         if end > offset:
-            following = reader.crc_before(state, end)  # before it is returned: later another record may be there
+            following = good_batches.crc_before(state, end)  # before it is returned: later another record may be there
             yield from scan(offset, end)
             offset, seen = end, following
         elif state.truncation_count == before.truncation_count:
@@ -176,7 +176,7 @@ def follow(
 
 def goes_on(state: LogState, offset: int, seen: int | None) -> bool:
     """Whether a truncated log still has the returned record before `offset`."""
-    return offset <= state.end_offset and reader.crc_before(state, offset) == seen
+    return offset <= state.end_offset and good_batches.crc_before(state, offset) == seen
 
 
 def truncated(state: LogState, offset: int) -> OffsetOutOfRangeError:

@@ -14,8 +14,8 @@ from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
 from pylog.fs import base_name
 from pylog.log.arguments import offset_given
-from pylog.log.reading import reader
-from pylog.log.reading.reader import OffsetRange
+from pylog.log.reading import good_batches, reader
+from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.recovery.tier import in_tier
 from pylog.log.state import LogState
 from pylog.record import finding, kernels
@@ -304,7 +304,7 @@ def _answer(hit: _Hit) -> OffsetAndTimestamp:
 
 def _first_at_or_after(state: LogState, wanted: OffsetRange, timestamp: int) -> OffsetAndTimestamp | None:
     """Returns the first record at or after a timestamp, control records included. Opens only batches that may have one."""
-    for _, buffer, table, _ in reader.good_batches(state, wanted):
+    for _, buffer, table, _ in good_batches.good_batches(state, wanted):
         for batch in np.flatnonzero(table[MAX_TIMESTAMP] >= timestamp).tolist():
             single = np.ascontiguousarray(table[:, batch : batch + 1])
             decoder = RecordDecoder(("offset", "timestamp"), start=state.start_offset, max_rows=limits.INT32_MAX)
