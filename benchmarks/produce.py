@@ -19,7 +19,8 @@ import pyarrow as pa
 import pylog
 from benchmarks.data import RECORD_BYTES
 from benchmarks.measure import Row, Settings, at_least, millions, race
-from pylog.record.builder import BatchEncoder, rows_from_arrow
+from pylog.record.builder import BatchEncoder
+from pylog.record.from_arrow import rows_from_arrow
 
 OS_LEVEL, SYNC_LEVEL = "Durability.OS", "Durability.SYNC"
 NOTHING = "none"

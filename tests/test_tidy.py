@@ -48,7 +48,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options",),
     ("record",),
-    ("awaitables", "background", "dropping"),
+    ("awaitables", "background", "client_thread", "dropping"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]

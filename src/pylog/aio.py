@@ -12,7 +12,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -24,11 +24,11 @@ from weakref import WeakKeyDictionary, ref
 import pyarrow as pa
 
 from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
+from pylog.client_thread import ClientThread, result_of, without_stop_iteration
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import checked_timeout
-from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, WakeupError
-from pylog.fs import on_fork
+from pylog.errors import IllegalStateError, InvalidArgumentError, WakeupError
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer, takes_at_once
 from pylog.record.types import BatchMetadata, Record, TopicPartition
@@ -38,89 +38,6 @@ T = TypeVar("T")
 AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
-
-
-class _ClientThread:
-    """The thread of one client. Its calls run one after the other. Cancelling a waiter does not cancel the call.
-
-    Args:
-        client: the kind of client, for messages.
-        unheard: called with the result of a call whose waiter was cancelled.
-
-    Attributes:
-        closed: true once the last call was made.
-    """
-
-    def __init__(self, client: str, unheard: Callable[[Future[Any]], object] = lambda _: None) -> None:
-        self.closed = False
-        self._client = client
-        self._unheard = unheard
-        self.forked()
-        on_fork(self)
-
-    def forked(self) -> None:
-        """Starts a new thread in a forked child, so that the client itself can refuse calls there."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"pylog-aio-{self._client}")
-        self._last: Future[Any] | None = None  # the last call; None once it is known to be done
-
-    @property
-    def is_idle(self) -> bool:
-        """True if all calls are done."""
-        return self._last is None or self._last.done()
-
-    async def quiet(self) -> None:
-        """Waits until all calls are done, including those whose waiters were cancelled."""
-        if self._last is not None and not self._last.done():
-            with suppress(Exception):  # its own waiter raises it
-                await _result(self._last)
-
-    def check_open(self) -> None:
-        """Raises ClosedError if the client is closed."""
-        if self.closed:
-            raise ClosedError(f"the {self._client} is closed; create another one")
-
-    def begin(self, call: Callable[[], T]) -> Future[T]:
-        """Queues a call after the earlier ones."""
-        self.check_open()
-        made = self._last = self._pool.submit(_without_stop_iteration, call)
-        made.add_done_callback(self._forget)  # the future refers to the result and the event loop
-        return made
-
-    def _forget(self, made: Future[Any]) -> None:
-        if self._last is made:
-            self._last = None
-
-    async def call(self, call: Callable[[], T]) -> T:
-        """Queues a call and returns its result."""
-        made = self.begin(call)
-        try:
-            return await _result(made)
-        except asyncio.CancelledError:
-            made.add_done_callback(self._unheard)
-            raise
-
-    async def end(self, call: Callable[[], object]) -> None:
-        """Makes the last call. A second `end` waits for it."""
-        if self.closed:
-            await self.quiet()
-            return
-        last = self.begin(call)
-        self.closed = True
-        self._pool.shutdown(wait=False)  # pending calls are still made
-        await _result(last)
-
-
-def _without_stop_iteration(call: Callable[[], T]) -> T:
-    """Makes a call. No future can hold a StopIteration, so it becomes a RuntimeError, as in a generator."""
-    try:
-        return call()
-    except StopIteration as error:
-        raise RuntimeError("the call raised StopIteration") from error
-
-
-async def _result(call: Future[T]) -> T:
-    """Awaits a call in another thread. Cancelling the waiter does not cancel the call."""
-    return await asyncio.shield(asyncio.wrap_future(call))
 
 
 class _Answers(list[tuple[asyncio.Future[Any], Any]]):
@@ -155,7 +72,7 @@ class AsyncProducer:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._thread = _ClientThread("producer")
+        self._thread = ClientThread("producer")
         self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and later calls
         self._guard = threading.Lock()
         # the results that each event loop has scheduled; weak, so that closed loops can be collected
@@ -344,12 +261,12 @@ class _Inside:
 
         def make() -> None:
             try:
-                result.set_result(_without_stop_iteration(call))
+                result.set_result(without_stop_iteration(call))
             except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
                 result.set_exception(error)
 
         self._calls.put(make)
-        return await _result(result)
+        return await result_of(result)
 
 
 _INSIDE: Final[ContextVar[_Inside | None]] = ContextVar("pylog_inside", default=None)
@@ -397,7 +314,7 @@ class AsyncConsumer:
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         self._polling.await_with(partial(_awaited, ref(self)))
-        self._thread = _ClientThread("consumer", partial(_wake_again, consumer))
+        self._thread = ClientThread("consumer", partial(_wake_again, consumer))
 
     async def __aenter__(self) -> Self:
         return self

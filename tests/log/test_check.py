@@ -15,8 +15,8 @@ from pylog.log.checking.check import MOST_FINDINGS
 from pylog.log.checking.report import Report
 from pylog.record.batch import scan_batches
 from pylog.record.format import LAST_OFFSET, POSITION, SIZE
+from pylog.segment.header_digest import digest_of
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_name
-from pylog.segment.seal import digest_of
 from support.engines import segments_of
 from support.golden.data import GoldenPartition, partitions
 from support.log import checking

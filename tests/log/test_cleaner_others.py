@@ -13,8 +13,9 @@ import pylog
 from pylog import Durability
 from pylog.errors import StorageFailedError
 from pylog.log.partition_log import PartitionLog
+from pylog.segment.header_digest import HeaderDigest
 from pylog.segment.names import CLEANED, LOG, SEAL, SWAP, file_name, plan_load
-from pylog.segment.seal import HeaderDigest, encode_seal, make_seal, replaced_by
+from pylog.segment.seal import encode_seal, make_seal, replaced_by
 from pylog.store import Store
 from support.engines import segments_of
 from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError

@@ -17,21 +17,18 @@ from hypothesis import strategies as st
 import pylog
 from pylog.fs import FILES, OsFileSystem
 from pylog.record.batch import Table, scan_batches
-from pylog.record.format import POSITION, SIZE
+from pylog.record.format import POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.batch_walk import walk
+from pylog.segment.header_digest import HeaderDigest, digest_of, prefixes
 from pylog.segment.names import LOG, SEAL, file_name, plan_load
 from pylog.segment.seal import (
-    PREFIX_SIZE,
     Altered,
-    HeaderDigest,
     Seal,
     SealedReader,
-    digest_of,
     encode_seal,
     first_mismatch,
     make_seal,
     parse_seal,
-    prefixes,
     read_seal,
     write_seal,
 )

@@ -25,8 +25,9 @@ from pylog.log.producer_state import ProducerStateManager, encode_snapshot, pars
 from pylog.log.recovery.findings import Finding
 from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
+from pylog.segment.header_digest import digest_of
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
-from pylog.segment.seal import digest_of, make_seal, write_seal
+from pylog.segment.seal import make_seal, write_seal
 from support.engines import engine_of, segments_of
 from support.golden.data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression
-from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_records
+from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_records
 from pylog.record.format import CODEC_NAMES
+from pylog.record.from_arrow import rows_from_arrow
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
 from support.record.steps import check_steps_stay

@@ -19,7 +19,6 @@ from pylog.record.builder import (
     HEADERS_TYPE,
     BatchEncoder,
     Encoded,
-    rows_from_arrow,
     rows_from_few,
     rows_from_record,
     rows_from_records,
@@ -27,6 +26,7 @@ from pylog.record.builder import (
 )
 from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, few_rows, joined_rows, varint
 from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
+from pylog.record.from_arrow import rows_from_arrow
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
 from pylog.record.types import ProducerBatch

@@ -96,7 +96,7 @@ def cat(
 
 def _scanned(ranges: list[LogRange], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
     """Yields the records of ranges of logs, one range after the other."""
-    from pylog.record.decoder import RECORD_COLUMNS
+    from pylog.record.records import RECORD_COLUMNS
 
     for log, start, end in ranges:
         if start < end:

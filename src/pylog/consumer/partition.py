@@ -20,7 +20,7 @@ from pylog.awaitables import refuse_awaitable
 from pylog.consumer.options import Deserializer
 from pylog.consumer.reading import CompletedFetch, PartitionReader
 from pylog.errors import PylogError, RecordDeserializationError
-from pylog.record.decoder import RECORD_COLUMNS, records_of
+from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
 
 

@@ -16,7 +16,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.following import Ends, goes_on, truncated
 from pylog.log.reading.good_batches import crc_before
 from pylog.log.state import LogState
-from pylog.record.decoder import RECORD_COLUMNS
+from pylog.record.records import RECORD_COLUMNS
 
 COLUMNS = (*RECORD_COLUMNS, "leader_epoch")
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from pylog import limits
 from pylog.arguments import is_int
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
+from pylog.record.builder import rows_from_few, rows_from_records, rows_from_values
 from pylog.record.decoder import schema_of
 from pylog.record.few import Piece
+from pylog.record.from_arrow import rows_from_arrow
 from pylog.record.rows import Rows
 
 ISOLATIONS = ("read_uncommitted", "read_committed")

@@ -15,8 +15,9 @@ from pylog.log.arguments import check_positive, offset_given, pieces_of, records
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
 from pylog.log.state import SegmentInfo
-from pylog.record.builder import rows_from_arrow, rows_from_record
+from pylog.record.builder import rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS
+from pylog.record.from_arrow import rows_from_arrow
 from pylog.record.types import (
     BatchMetadata,
     Header,

@@ -14,8 +14,9 @@ from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.producer.future import FutureRecordMetadata, details_of, key_of, value_of
 from pylog.producer.route import Route, too_large
 from pylog.record import layouts
-from pylog.record.builder import keyless, plain_batch, rows_from_arrow
+from pylog.record.builder import keyless
 from pylog.record.format import HEADER_SIZE
+from pylog.record.from_arrow import plain_batch, rows_from_arrow
 from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from numba import types
 
+from pylog.record.crc32c import crc32c
 from pylog.record.format import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -36,7 +37,6 @@ from pylog.record.memory import (
     address,
     be16,
     copy,
-    crc32c,
     i64,
     inlined,
     kernel,

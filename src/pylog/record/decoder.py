@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
-from pylog.record import kernels, legacy
+from pylog.record import kernels, legacy, record_headers
 from pylog.record.batch import WHY, Bytes, Table, corruption, placed
 from pylog.record.format import (
     ATTRIBUTES,
@@ -38,7 +37,6 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.layouts import HEADERS_TYPE
-from pylog.record.types import Record
 from pylog.record.unpacking import BatchGroup, Unpacker
 
 TYPES: dict[str, pa.DataType] = {
@@ -447,7 +445,7 @@ def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:
         names, values = np.empty(room[1], np.uint8), np.empty(room[2], np.uint8)
         valid = np.full(-(-int(room[0]) // 8) + 1, 255, np.uint8)
         state = np.array([0, rows, 0, 0, 0, 0], np.int64)
-        status = kernels.decode_headers(buffer, headers_at, state, list_ends, name_ends, names, value_ends, values, valid)
+        status = record_headers.decode_headers(buffer, headers_at, state, list_ends, name_ends, names, value_ends, values, valid)
         if status != kernels.FULL:
             break
         room = np.minimum(room * 4, 2 * buffer.size + rows + 64)
@@ -467,41 +465,3 @@ def _names(count: int, ends: NDArray[np.int32], data: Bytes) -> pa.Array:
         return column
     except pa.ArrowInvalid:
         return pa.array([bytes(data[ends[i] : ends[i + 1]]).decode("utf-8", "replace") for i in range(count)], pa.string())
-
-
-# ---- Python objects ----------------------------------------------------------------------------------------------------------
-
-RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-
-
-def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record]:
-    """Returns the rows of a batch of `RECORD_COLUMNS` as `Record` objects, about 0.2 µs each."""
-    offset, timestamp, key, value, headers = frame.columns
-    return list(
-        map(
-            Record,
-            repeat(topic),
-            repeat(partition),
-            offset.to_numpy().tolist(),
-            timestamp.view(pa.int64()).to_numpy().tolist(),
-            key.to_pylist(),
-            value.to_pylist(),
-            _header_tuples(headers),
-        )
-    )
-
-
-def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) -> Iterator[list[Record]]:
-    """Yields lists of `Record` objects, each small enough to stay in the processor's cache."""
-    for frame in frames:
-        for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
-            yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), topic, partition)
-
-
-def _header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
-    ends = column.offsets.to_numpy()
-    if ends[0] == ends[-1]:
-        return repeat(())
-    pairs = column.values
-    names, values = pairs.field("key").to_pylist(), pairs.field("value").to_pylist()
-    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends.tolist())]

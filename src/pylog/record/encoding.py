@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from numba import types
 
+from pylog.record.crc32c import crc32c
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -36,7 +37,6 @@ from pylog.record.memory import (
     OUT_TABLE,
     address,
     be32,
-    crc32c,
     i64,
     inlined,
     kernel,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from numba import types
 
+from pylog.record.crc32c import LINE, crc32c, crc32c_on
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -37,7 +38,6 @@ from pylog.record.format import (
 from pylog.record.memory import (
     BYTES,
     FAR,
-    LINE,
     OUT_BYTES,
     OUT_INTS,
     OUT_LONGS,
@@ -46,16 +46,13 @@ from pylog.record.memory import (
     be16,
     be32,
     be64,
+    clear_bit,
     copy,
-    crc32c,
-    crc32c_on,
     i64,
     inlined,
     kernel,
     load8,
-    memcpy,
     prefetch,
-    store8,
     store32,
     store64,
     u64,
@@ -195,11 +192,6 @@ def headers_end(at, end):  # type: ignore[no-untyped-def]
     return at
 
 
-@inlined
-def _clear_bit(bits, index):  # type: ignore[no-untyped-def]
-    store8(bits + (index >> 3), i64(load8(bits + (index >> 3))) & ~(1 << (index & 7)))
-
-
 # The outputs requested of decode_records: a sum of these.
 WANT_OFFSETS: Final = 1  # offsets and timestamps
 WANT_KEYS: Final = 2
@@ -337,7 +329,7 @@ def decode_records(
             elif size < 0:
                 key_nulls += 1
                 if want_keys:
-                    _clear_bit(out_key_valid, row)
+                    clear_bit(out_key_valid, row)
             size, q = varint(q, record_end)
             if q >= record_end or size > record_end - q:
                 status = BAD_RECORD
@@ -352,7 +344,7 @@ def decode_records(
             elif size < 0:
                 value_nulls += 1
                 if want_values:
-                    _clear_bit(out_value_valid, row)
+                    clear_bit(out_value_valid, row)
             if want_headers:
                 store64(out_headers + row * 8, q - start)
             if record_end - q != 1 or load8(q) != u64(0):
@@ -383,72 +375,6 @@ def decode_records(
         if want_values and row < value_ends.size:
             value_ends[row] = value_end
     return status
-
-
-@kernel(types.int64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES))
-def decode_headers(
-    buffer: Any,
-    headers_at: Any,
-    state: Any,
-    list_ends: Any,
-    name_ends: Any,
-    name_bytes: Any,
-    value_ends: Any,
-    value_bytes: Any,
-    value_valid: Any,
-) -> int:
-    """Decodes the headers of rows state[0] to state[1] - 1, at positions checked by decode_records, into Arrow's buffers.
-
-    state = [row, end row, headers, name bytes, value bytes, value nulls]. FULL if an output is full.
-    """
-    start = address(buffer)
-    end = start + buffer.size
-    names = address(name_bytes)
-    values = address(value_bytes)
-    valid = address(value_valid)
-    n = state[2]
-    name_end = state[3]
-    value_end = state[4]
-    nulls = state[5]
-    for row in range(state[0], state[1]):
-        count, q = varint(start + headers_at[row], end)
-        if q > end or count < 0 or count > end - q:
-            return BAD_RECORD
-        if n + count >= name_ends.size or n + count >= value_ends.size or n + count > value_valid.size * 8:
-            return FULL
-        list_ends[row] = n
-        for _ in range(count):
-            size, q = varint(q, end)
-            if q > end or size < 0 or size > end - q:
-                return BAD_RECORD
-            if size > name_bytes.size - name_end:
-                return FULL
-            name_ends[n] = name_end
-            memcpy(names + name_end, q, size)
-            name_end += size
-            size, q = varint(q + size, end)
-            if q > end or size > end - q:
-                return BAD_RECORD
-            value_ends[n] = value_end
-            if size < 0:
-                _clear_bit(valid, n)
-                nulls += 1
-            elif size > value_bytes.size - value_end:
-                return FULL
-            else:
-                memcpy(values + value_end, q, size)
-                value_end += size
-                q += size
-            n += 1
-        list_ends[row + 1] = n
-        name_ends[n] = name_end
-        value_ends[n] = value_end
-        state[0] = row + 1
-        state[2] = n
-        state[3] = name_end
-        state[4] = value_end
-        state[5] = nulls
-    return OK
 
 
 # ---- checksums ---------------------------------------------------------------------------------------------------------------

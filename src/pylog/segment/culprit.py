@@ -11,7 +11,8 @@ from typing import Final
 from google_crc32c import extend
 
 from pylog.record.format import LEADER_EPOCH_AT, LENGTH_AT, OFFSET_AT, POSITION, PREFIX_SIZE, SIZE
-from pylog.segment.seal import Altered, Seal, prefixes
+from pylog.segment.header_digest import prefixes
+from pylog.segment.seal import Altered, Seal
 from pylog.segment.segment import LogSegment
 
 _FIELDS: Final = (range(OFFSET_AT, LENGTH_AT), range(LEADER_EPOCH_AT, PREFIX_SIZE))  # a wrong length breaks the walk itself

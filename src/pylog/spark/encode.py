@@ -23,7 +23,7 @@ from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.log.options import Encoders
 from pylog.partitioner import DefaultPartitioner
-from pylog.record.builder import plain_batch, rows_from_arrow
+from pylog.record.from_arrow import plain_batch, rows_from_arrow
 from pylog.record.types import TopicPartition
 from pylog.spark.write_options import WriteOptions
 from pylog.staging.file import StagingFile

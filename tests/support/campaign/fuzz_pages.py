@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from pylog.index import entries
-from pylog.record import finding, kernels
+from pylog.record import finding, kernels, record_headers
 from pylog.record.format import COLUMN_COUNT, COUNT, LAST_OFFSET, POSITION, SIZE
 from support.record import cases as record_cases
 from support.record.cases import ALL
@@ -42,7 +42,7 @@ SCAN, FIND_BATCH, DECODE, HEADERS = (
     kernels.scan_batches.compile(),
     finding.find_batch.compile(),
     kernels.decode_records.compile(),
-    kernels.decode_headers.compile(),
+    record_headers.decode_headers.compile(),
 )
 FIND_RECORD, FIND_BY_TIME, CHECKSUM = (
     finding.find_record.compile(),

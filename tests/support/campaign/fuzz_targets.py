@@ -42,8 +42,9 @@ from pylog.record.batch import scan_batches
 from pylog.record.checksum import crc32c
 from pylog.record.compression import compress, decompress
 from pylog.record.control import parse_control
-from pylog.record.decoder import RECORD_COLUMNS, TYPES, RecordDecoder, records_of
+from pylog.record.decoder import TYPES, RecordDecoder
 from pylog.record.legacy import iterate_legacy
+from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.segment.seal import parse_seal
 from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import Image

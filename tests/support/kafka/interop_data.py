@@ -27,8 +27,9 @@ from pylog import limits
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
 from pylog.log.writing.append_batches import BatchRange
-from pylog.record.builder import BatchEncoder, rows_from_arrow
+from pylog.record.builder import BatchEncoder
 from pylog.record.compression import codec_id
+from pylog.record.from_arrow import rows_from_arrow
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import Intent, producer_of, write_intent
 from pylog.staging.names import StagingName

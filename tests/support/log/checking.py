@@ -17,7 +17,8 @@ from pylog.log.checking.report import Partition, Report
 from pylog.log.durable_point import DurablePoint
 from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
-from pylog.segment.seal import digest_of, make_seal, write_seal
+from pylog.segment.header_digest import digest_of
+from pylog.segment.seal import make_seal, write_seal
 from support.engines import engine_of, segments_of
 
 T0 = TopicPartition("t", 0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from hypothesis import strategies as st
 
-from pylog.record import encoding, finding, kernels
+from pylog.record import encoding, finding, kernels, record_headers
 from pylog.record.format import COLUMN_COUNT
 from support.reference import finding as reference_finding
 from support.reference import records as reference
@@ -171,7 +171,7 @@ class HeaderOutputs:
     def decode(self, buffer: Any, positions: Any, first: int, end: int) -> int:
         self.state[:2] = first, end
         arrays = self.list_ends, self.name_ends, self.names, self.value_ends, self.values, self.valid
-        return int(kernels.decode_headers(buffer, positions, self.state, *arrays))
+        return int(record_headers.decode_headers(buffer, positions, self.state, *arrays))
 
     def take(self, other: HeaderOutputs) -> None:
         """Goes on where smaller outputs were full."""

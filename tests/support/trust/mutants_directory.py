@@ -269,8 +269,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="stop_iteration_ends_a_call",
-        file="pylog/aio.py",
-        text="        made = self._last = self._pool.submit(_without_stop_iteration, call)",
+        file="pylog/client_thread.py",
+        text="        made = self._last = self._pool.submit(without_stop_iteration, call)",
         replacement="        made = self._last = self._pool.submit(call)",
         tests=("tests/test_coroutines.py::test_stop_iteration_of_a_listener_ends_the_call",),
         why="A StopIteration of a listener makes a call of AsyncConsumer wait forever.",

@@ -316,7 +316,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="times_are_not_rounded_into_1970",
-        file="pylog/record/builder.py",
+        file="pylog/record/from_arrow.py",
         text="        _check_parts_of_a_millisecond(plain)\n",
         replacement="",
         tests=("tests/record/test_layouts.py::test_no_time_before_1970_becomes_one_in_1970",),

@@ -29,8 +29,9 @@ from pylog.log.state import SegmentView
 from pylog.log.writing.writer import LogWriter
 from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC, POSITION, SIZE
+from pylog.segment.header_digest import HeaderDigest
 from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of
-from pylog.segment.seal import HeaderDigest, encode_seal, make_seal
+from pylog.segment.seal import encode_seal, make_seal
 from pylog.segment.segment import LogSegment, vanished
 from pylog.segment.times import AppendTimes
 

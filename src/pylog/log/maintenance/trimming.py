@@ -30,8 +30,8 @@ from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.record.types import TopicPartition
 from pylog.segment.age import examine as examine_age
 from pylog.segment.age import is_older
+from pylog.segment.header_digest import digest_of
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
-from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment, inode_of
 
 # ---- at the start ------------------------------------------------------------------------------------------------------------

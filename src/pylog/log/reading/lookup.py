@@ -20,8 +20,9 @@ from pylog.log.recovery.tier import in_tier
 from pylog.log.state import LogState
 from pylog.record import finding, kernels
 from pylog.record.batch import Bytes
-from pylog.record.decoder import RECORD_COLUMNS, RecordDecoder, records_of
+from pylog.record.decoder import RecordDecoder
 from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
+from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.rows import NO_BYTES
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.segment import LogSegment

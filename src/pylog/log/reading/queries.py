@@ -18,7 +18,8 @@ from pylog.log.reading.following import Ends
 from pylog.log.reading.lookup import Answer, TimeSearch
 from pylog.log.reading.outline import outline_of
 from pylog.log.state import LogState
-from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks
+from pylog.record.decoder import DEFAULT_COLUMNS
+from pylog.record.records import RECORD_COLUMNS, record_chunks
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 
 

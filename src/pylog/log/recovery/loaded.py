@@ -18,7 +18,7 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
-from pylog.segment.seal import HeaderDigest
+from pylog.segment.header_digest import HeaderDigest
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from pylog.log.recovery.tier import remote_start
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, peek, start_offset_at, walk
+from pylog.segment.header_digest import HeaderDigest, digest_of
 from pylog.segment.names import (
     INDEX,
     LEADER_EPOCH_CHECKPOINT,
@@ -45,7 +46,7 @@ from pylog.segment.names import (
     parse,
     plan_load,
 )
-from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
+from pylog.segment.seal import replaced_by
 from pylog.segment.segment import LogSegment, inode_of, vanished
 
 _NONE_PENDING: Final = frozenset[str]()

@@ -18,9 +18,10 @@ from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
 from pylog.record.few import EncodedBatch
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from pylog.segment.header_digest import HeaderDigest, digest_and_indexes_of, digest_of
 from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, file_name
-from pylog.segment.seal import HeaderDigest, digest_and_indexes_of, digest_of, make_seal, write_seal
+from pylog.segment.seal import make_seal, write_seal
 from pylog.segment.segment import LogSegment
 
 
