@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pylog.clock import Clock
 from pylog.record.types import TopicPartition
 from pylog.spark import rates
+from pylog.spark.bounds import PartitionBounds, is_by_time, report_data_loss
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
-from pylog.spark.planner import LogSlice, PartitionBounds, check_all_named, extent_between, is_by_time, report_data_loss, slices
+from pylog.spark.partitions import check_all_named
+from pylog.spark.planner import LogSlice, extent_between, slices
 from pylog.spark.rates import PartitionPositions
 from pylog.spark.steady import steadily
 from pylog.spark.stream_offset import StreamOffset

@@ -31,8 +31,10 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.spark.bounds import end_of, report_data_loss
 from pylog.spark.options import ScanOptions
-from pylog.spark.planner import LogSlice, end_of, report_data_loss, topic_id
+from pylog.spark.partitions import topic_id
+from pylog.spark.planner import LogSlice
 from pylog.spark.schema import ARROW_HEADER, arrow_schema
 from pylog.spark.values import named
 

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from pylog.errors import InvalidArgumentError
 from pylog.spark.options import ReadOptions, any_options, read_options, stream_options
-from pylog.spark.planner import LogSlice, check_paths, plan
+from pylog.spark.partitions import check_paths
+from pylog.spark.planner import LogSlice, plan
 from pylog.spark.schema import check_schema, spark_schema
 from pylog.spark.tables import carried, carrying, table_options, write_from
 

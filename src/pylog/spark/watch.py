@@ -17,7 +17,7 @@ from pylog.log.reading.fast_outline import Glance
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
-from pylog.spark.planner import chosen, directories, matching, only_homes, topic_ids
+from pylog.spark.partitions import chosen, directories, matching, only_homes, topic_ids
 from pylog.spark.roots import Root
 
 if TYPE_CHECKING:

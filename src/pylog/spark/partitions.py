@@ -1,0 +1,191 @@
+"""The partitions that a read asks for, and the log directories that have them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pylog.directory.checkpoints import INTERNAL_TOPICS, read_topic_id
+from pylog.errors import CorruptionError, InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.fs import OsFileSystem, join
+from pylog.record.types import TopicPartition
+from pylog.spark.options import (
+    AtOffsets,
+    AtTimestamps,
+    Limit,
+    ListedPartitions,
+    ListedTopics,
+    TopicPattern,
+    TopicSelection,
+)
+from pylog.spark.roots import Root
+from pylog.spark.values import named
+from pylog.topics.partitions import directory_name
+
+
+@contextlib.contextmanager
+def opened(paths: Iterable[str]) -> Iterator[dict[str, Root]]:
+    """Log directories by path.
+
+    Args:
+        paths: log directories.
+    """
+    with contextlib.ExitStack() as stack:
+        yield {path: stack.enter_context(contextlib.closing(Root(path))) for path in paths}
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Looks whether each directory is there and may be read, so that a wrong path is reported when a query is analysed.
+
+    Args:
+        paths: log directories.
+
+    Raises:
+        NotALogDirectoryError: one is missing or no directory.
+    """
+    for path in paths:
+        OsFileSystem().check_directory(path, write=False)
+
+
+def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
+    """Returns all partitions, each with the log directories that have it.
+
+    Args:
+        roots: by path.
+        paths: as the user gave them.
+
+    Raises:
+        InvalidArgumentError: one is named twice.
+    """
+    if len(roots) < len(paths):
+        raise InvalidArgumentError(f"path names a directory twice: {', '.join(paths)}")
+    found: dict[TopicPartition, list[str]] = {}
+    for path, root in roots.items():
+        for topic in root.topics().values():
+            for number in topic.partition_ids:
+                found.setdefault(TopicPartition(topic.name, number), []).append(path)
+    return found
+
+
+def only_homes(there: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """Partitions, each with the one directory that has it.
+
+    Args:
+        there: what `directories` found.
+        partitions: some of them.
+
+    Raises:
+        InvalidArgumentError: a partition is in two directories.
+    """
+    homes = {}
+    for partition in sorted(partitions):
+        home, *others = there[partition]
+        if others:
+            raise InvalidArgumentError(
+                f"partition {named(partition)} is in {' and in '.join(there[partition])}; "
+                "several directories in `path` are those of one broker, which keeps a partition in one of them",
+                path=others[0],
+            )
+        homes[partition] = home
+    return homes
+
+
+def topic_ids(homes: Mapping[TopicPartition, str]) -> dict[str, str]:
+    """The topics' ids, as the first partition of each has it; topics of brokers before 2.8 have none.
+
+    Args:
+        homes: partitions, each with its log directory.
+
+    Cost: a small file of each topic.
+    """
+    firsts = {partition.topic: partition for partition in sorted(homes, reverse=True)}
+    found = {topic: topic_id(homes[first], first) for topic, first in firsts.items()}
+    return {topic: an_id for topic, an_id in found.items() if an_id is not None}
+
+
+def topic_id(home: str, partition: TopicPartition) -> str | None:
+    """The id of the topic that a partition is of, None when nothing says it.
+
+    Args:
+        home: the log directory that has the partition.
+        partition: which.
+    """
+    with contextlib.suppress(CorruptionError):  # an id is not needed to read
+        return read_topic_id(OsFileSystem(), join(home, directory_name(partition)))
+    return None
+
+
+def chosen(there: Iterable[TopicPartition], subscription: TopicSelection, paths: Sequence[str]) -> set[TopicPartition]:
+    """The partitions of these that a subscription asks for.
+
+    Args:
+        there: all partitions.
+        subscription: what the options say.
+        paths: where they are, for the error.
+
+    Raises:
+        UnknownTopicOrPartitionError: it asks for a topic or a partition that is not there.
+
+    >>> chosen([TopicPartition("a", 0), TopicPartition("b", 0)], TopicPattern("a|c"), [])
+    {TopicPartition(topic='a', partition=0)}
+    """
+    found = matching(there, subscription)
+    match subscription:
+        case ListedTopics(names):
+            missing = sorted(set(names) - {partition.topic for partition in found})
+            _refuse_unknown("topic", ", ".join(missing), paths)
+        case ListedPartitions(partitions):
+            _refuse_unknown("partition", named(*(partitions - found)), paths)
+    return found
+
+
+def matching(there: Iterable[TopicPartition], subscription: TopicSelection) -> set[TopicPartition]:
+    """Returns the existing partitions that match, and ignores missing ones.
+
+    Args:
+        there: all partitions.
+        subscription: what the options say.
+
+    >>> matching([TopicPartition("a", 0)], ListedTopics(("a", "b")))
+    {TopicPartition(topic='a', partition=0)}
+    """
+    match subscription:
+        case ListedTopics(names):
+            return {partition for partition in there if partition.topic in names}
+        case TopicPattern(pattern):
+            matches = re.compile(pattern).search
+            there = set(there)
+            topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
+            return {partition for partition in there if partition.topic in topics}
+        case ListedPartitions(partitions):
+            return set(there) & partitions
+
+
+def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
+    if names:
+        raise UnknownTopicOrPartitionError(f"no {what} {names} in {', '.join(paths)}", path=paths[0] if paths else None)
+
+
+def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: str) -> None:
+    """Offsets by partition must name every partition that is read and no other, as the connector demands.
+
+    Args:
+        limit: a start or an end.
+        partitions: that are read.
+        name: of the option.
+
+    Raises:
+        InvalidArgumentError: it names others, or not all.
+    """
+    if isinstance(limit, AtTimestamps):
+        given, name, hint = limit.timestamps.keys(), f"{name}ByTimestamp", ""
+    elif isinstance(limit, AtOffsets):
+        given, hint = limit.offsets.keys(), " (-2 is the earliest offset, -1 the latest)"
+    else:
+        return
+    missing, needless = set(partitions) - given, given - set(partitions)
+    if missing or needless:
+        parts = [f"missing: {named(*missing)}"] if missing else []
+        parts += [f"not read: {named(*needless)}"] if needless else []
+        raise InvalidArgumentError(f"{name} must name every partition that is read, and no other{hint}; {'; '.join(parts)}")
