@@ -108,6 +108,9 @@ EPOCHS_CUT: Final = Event("recovery", "leader epochs cut", "Removed leader epoch
 BACKED_UP: Final = Event("recovery", "backed up", "Copied the files that a repair changes")
 REPAIRED: Final = Event("recovery", "repaired", "Repaired a partition", logging.WARNING)
 STAGING_REMOVED: Final = Event("recovery", "staging files removed", "Removed staging files of a dead job")
+STAGING_KEPT: Final = Event(
+    "recovery", "staging files kept", "Kept all staging files: the file of a query cannot be read", logging.WARNING
+)
 
 MEMBER_JOINED: Final = Event("groups", "joined", "A member joined its group")
 MEMBER_LEFT: Final = Event("groups", "left", "A member left its group")

@@ -315,6 +315,15 @@ def staging_files_are_removed(path: Path) -> None:
     opened(path).close()
 
 
+@scene("STAGING_KEPT")
+def staging_files_are_kept(path: Path) -> None:
+    staging_files_are_removed(path)
+    dead = parent_process(OsFileSystem().boot_id())._replace(started=1)
+    (path / StagingName("ab-1", 0, dead).new()).write_bytes(b"")
+    (path / "pylog-query.ab-1.json").write_bytes(b"\xff")
+    opened(path).close()
+
+
 @scene("HANDED_OVER", "TAKEN_BACK")
 def a_store_is_handed_over(path: Path) -> None:
     with opened(path) as store:

@@ -11,6 +11,7 @@ from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, r
 from pylog.fs.door import Door
 from pylog.fs.gate import Gate
 from pylog.fs.held import HeldDirectory
+from pylog.fs.inside import inside
 from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
@@ -53,6 +54,7 @@ __all__ = [
     "absolute",
     "base_name",
     "hold_over_forks",
+    "inside",
     "is_no_file",
     "is_path",
     "join",

@@ -9,6 +9,7 @@ import sys
 from typing import NamedTuple
 
 from pylog.fs.open_files import system_file
+from pylog.limits import INT32_MAX
 
 
 class ProcessName(NamedTuple):
@@ -40,6 +41,8 @@ class ProcessName(NamedTuple):
         """
         words = text.split("-")
         if len(words) != len(cls._fields) or not all(word.isdecimal() for word in words[2:]):
+            return None
+        if int(words[3]) > INT32_MAX:  # the system has no such process, and its calls take no such number
             return None
         return cls(words[0], words[1], *map(int, words[2:]))
 

@@ -16,11 +16,11 @@ from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from pylog.fs import File, FileSystem, join
+from pylog.fs import File, FileSystem
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.append_batches import BatchRange
 from pylog.record.types import ProducerBatch, TopicPartition
-from pylog.staging.file import StagedIndex, read_index
+from pylog.staging.file import StagedIndex, read_index, staged_path
 from pylog.staging.intents import Intent, PartitionIntent, StagedFile, intent_name, producer_of, read_intent, write_intent
 from pylog.staging.names import remove_staged
 from pylog.store import Store, manager_of
@@ -307,4 +307,4 @@ def _parts(
 
 
 def _open(access: StoreAccess, file: StagedFile) -> File:
-    return access.fs.open(join(access.root, file.name))
+    return access.fs.open(staged_path(access.root, file))

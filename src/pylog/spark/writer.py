@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 import pylog
 from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, UnknownTopicOrPartitionError
-from pylog.fs import OsFileSystem, ProcessName, join, parent_process
+from pylog.fs import OsFileSystem, ProcessName, parent_process
 from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch, commit_job
 from pylog.spark.encode import TaskRows
 from pylog.spark.tables import WriteTarget
 from pylog.spark.write_options import WriteOptions, check_rows, write_options
-from pylog.staging.file import StagingFile
+from pylog.staging.file import StagingFile, staged_path
 from pylog.staging.intents import StagedFile, needed_names
 from pylog.staging.names import StagingName, remove_staged
 
@@ -121,8 +121,9 @@ class PylogStreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
         fs, root = OsFileSystem(), self._options.root
         needed = needed_names(fs, root)
         for file in _files(messages):
-            if file.name not in needed and fs.exists(join(root, file.name)):
-                fs.remove(join(root, file.name))
+            path = staged_path(root, file)
+            if file.name not in needed and fs.exists(path):
+                fs.remove(path)
 
 
 def _check_shared(fs: OsFileSystem, root: str) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
+from pylog.directory.checkpoints import is_topic_name
+from pylog.directory.documents import Count, Offset, decoded
 from pylog.errors import CorruptionError, StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, inside, join
 from pylog.record.builder import Encoded
 from pylog.record.checksum import crc32c
 from pylog.record.few import EncodedBatch
@@ -27,14 +29,14 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """A partition in the index: chunks are position, size and records of each, one after the other."""
 
     topic: str
-    partition: int
-    chunks: list[int]
+    partition: Count
+    chunks: list[Offset]
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The index: the partitions, the expected partition counts of the topics, and the topics with a record that has no key."""
 
-    counts: dict[str, int]
+    counts: dict[str, Count]
     entries: list[_Entry]
     keyless: list[str] = []
 
@@ -129,9 +131,10 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     """The index of a finished staging file.
 
     Raises:
-        StorageFailedError: the file is missing. CorruptionError: it has changed since it was completed.
+        StorageFailedError: the file is missing. CorruptionError: it has changed since it was completed, it never was a staging
+            file, or it has the name of a file outside of the store.
     """
-    path = join(root, staged.name)
+    path = staged_path(root, staged)
     if not fs.exists(path):
         told = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
         raise StorageFailedError(f"{path}, which a task has written, is not there: {told}", path=path)
@@ -142,9 +145,34 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
         file.close()
     if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
         raise CorruptionError(f"{path} changed after its task; run the job again", path=path, position=staged.index_position)
-    index = _DECODER.decode(data)
+    return _parsed(data, path, staged)
+
+
+def staged_path(root: str, staged: StagedFile) -> str:
+    """Returns the path of a staging file. Raises CorruptionError if its name is no file of the store."""
+    return inside(root, staged.name, f"the list of staging files of {root}")
+
+
+def _parsed(data: bytes, path: str, staged: StagedFile) -> StagedIndex:
+    def damaged(why: str) -> CorruptionError:
+        told = f"the index of {path} is damaged ({why}): none of its batches is appended; run the job again"
+        return CorruptionError(told, path=path, position=staged.index_position)
+
+    index = decoded(_DECODER, data, damaged)
+    if not all(map(is_topic_name, (*index.counts, *(entry.topic for entry in index.entries)))):
+        raise damaged("it names a topic that cannot exist")
+    if not all(_fits(entry.chunks, staged.index_position) for entry in index.entries):
+        raise damaged("it names batches that are not in the file")
     chunks = {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
     return StagedIndex(index.counts, chunks, frozenset(index.keyless))
+
+
+def _fits(numbers: Sequence[int], end: int) -> bool:
+    """Returns whether positions, sizes and counts can be those of batches in the first `end` bytes of a file."""
+    if len(numbers) % 3:
+        return False
+    counted = all(1 <= count <= limits.INT32_MAX for count in numbers[2::3])
+    return counted and all(size and position + size <= end for position, size in zip(numbers[::3], numbers[1::3], strict=True))
 
 
 def _chunks(numbers: Sequence[int]) -> Chunks:

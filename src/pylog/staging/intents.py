@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from pylog import limits
+from pylog.directory.checkpoints import is_topic_name
+from pylog.directory.documents import Count, Offset, decoded, version_of
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.fs import FileSystem, join, write_atomically
+from pylog.fs import FileSystem, inside, join, write_atomically
 from pylog.record.checksum import crc32c
 from pylog.record.types import ProducerBatch
 
@@ -37,9 +40,9 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    index_position: int
-    index_size: int
-    index_crc: int
+    index_position: Offset
+    index_size: Offset
+    index_crc: Offset
 
 
 class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,9 +55,9 @@ class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     topic: str
-    partition: int
-    end_offset: int
-    records: int | msgspec.UnsetType = msgspec.UNSET  # and not null, which version 1 did not write under its checksum
+    partition: Count
+    end_offset: Offset
+    records: Offset | msgspec.UnsetType = msgspec.UNSET  # and not null, which version 1 did not write under its checksum
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +74,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     query: str
-    batch: int
+    batch: Offset
     files: tuple[StagedFile, ...] = ()
     targets: tuple[PartitionIntent, ...] = ()
     done: bool = False
@@ -115,19 +118,24 @@ def read_intent(fs: FileSystem, root: str, query: str) -> Intent | None:
     """
     path = join(root, intent_name(query))
     data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
-    return None if data is None else _parse(data, path)
+    return None if data is None else _parse(data, root, intent_name(query))
 
 
-def _parse(data: bytes, path: str) -> Intent:
-    try:
-        version = msgspec.json.decode(data)["version"]
-        if version not in _KNOWN:
-            raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
-        intent = _DECODER.decode(data)
-    except (msgspec.DecodeError, TypeError, KeyError) as error:
-        raise _damaged(path, str(error)) from error
+def _parse(data: bytes, root: str, name: str) -> Intent:
+    path = join(root, name)
+    damaged = partial(_damaged, path)
+    version = version_of(data, damaged)
+    if version not in _KNOWN:
+        raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
+    intent = decoded(_DECODER, data, damaged)
     if intent.sealed() != intent:
-        raise _damaged(path, "its checksum is wrong")
+        raise damaged("its checksum is wrong")
+    if intent_name(intent.query) != name:  # it becomes the name of a file when the micro-batch is done
+        raise damaged("it is the file of another query")
+    for staged in intent.files:
+        inside(root, staged.name, path)
+    if not all(is_topic_name(target.topic) for target in intent.targets):
+        raise damaged("it names a topic that cannot exist")
     return intent
 
 
@@ -152,7 +160,7 @@ def needed_names(fs: FileSystem, root: str) -> set[str]:
     for name in names:
         data = fs.read(join(root, name), limits.MAX_CHECKPOINT_BYTES)
         if data is not None:
-            needed |= {file.name for file in _parse(data, join(root, name)).files}
+            needed |= {file.name for file in _parse(data, root, name).files}
     return needed
 
 

@@ -12,7 +12,7 @@ import secrets
 from typing import Final, NamedTuple
 
 from pylog import limits, trace
-from pylog.errors import CorruptionError, StorageFailedError, UnsupportedFormatError
+from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, ProcessName, join
 from pylog.staging.intents import needed_names
 
@@ -101,8 +101,9 @@ def sweep(fs: FileSystem, root: str, now_ms: int) -> list[str]:
 def _needed(fs: FileSystem, root: str) -> set[str] | None:
     try:
         return needed_names(fs, root)
-    except (CorruptionError, UnsupportedFormatError):
-        return None  # an intent that cannot be read may need any of them
+    except PylogError as error:  # an intent that cannot be read may need any of them
+        trace.later(trace.STAGING_KEPT, path=root, error=str(error))
+        return None
 
 
 def _remove(fs: FileSystem, path: str) -> None:

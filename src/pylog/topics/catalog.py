@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from pylog import limits
 from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
+from pylog.directory.documents import decoded, version_of
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileSystem, join, write_atomically
 from pylog.record.checksum import crc32c
@@ -34,12 +36,6 @@ class CatalogTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     partitions: int
     config: dict[str, Any] = {}
-
-
-class _Versioned(msgspec.Struct, frozen=True):
-    """What every version of `pylog.json` has."""
-
-    version: int
 
 
 class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,9 +64,6 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 
 
-# Created at import. `msgspec.json.decode(type=...)` prepares a type at its first use, and publishes it half-prepared: another
-# thread that decodes at that moment crashes the process.
-_VERSIONED_DECODER: Final = msgspec.json.Decoder(_Versioned)
 _CATALOG_DECODER: Final = msgspec.json.Decoder(Catalog)
 
 
@@ -134,13 +127,11 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
 def parsed_catalog(path: str, data: bytes | None) -> Catalog:
     if data is None:
         return Catalog()
-    try:
-        version = _VERSIONED_DECODER.decode(data).version
-        if version != _VERSION:
-            raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
-        catalog = _CATALOG_DECODER.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
-        raise _damaged(path, str(error)) from error
+    damaged = partial(_damaged, path)
+    version = version_of(data, damaged)
+    if version != _VERSION:
+        raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
+    catalog = decoded(_CATALOG_DECODER, data, damaged)
     wrong = next(_impossible(catalog), None)
     if wrong is not None:
         raise _damaged(path, wrong)

@@ -14,11 +14,11 @@ import msgspec
 from pylog import trace
 from pylog.directory.checkpoints import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, inside, join
 from pylog.log.durable_point import DELETED, mark_deleted, open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA
-from pylog.topics.catalog import DELETED_NAME, Catalog, read_catalog, without, write_catalog
+from pylog.topics.catalog import CATALOG, DELETED_NAME, Catalog, read_catalog, without, write_catalog
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
@@ -76,12 +76,17 @@ def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bo
     Under the partition's lock and the root's. Returns False if another process that needed the name has done it: the directory of
     that name is another one.
     """
-    path = join(root, directory)
+    path = _in(root, directory)
     if read_catalog(fs, root).deleting.get(directory) != target or not fs.exists(path):
         return False
     mark_deleted(fs, path)
-    fs.rename(path, join(root, target))
+    fs.rename(path, _in(root, target))
     return True
+
+
+def _in(root: str, name: str) -> str:
+    """Returns the path of a directory that the catalog names."""
+    return inside(root, name, join(root, CATALOG))
 
 
 def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
@@ -107,8 +112,9 @@ def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str], reas
 def _rename_and_remove(fs: FileSystem, root: str, names: Mapping[str, str], reason: str) -> None:
     """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
     for name, target in names.items():
-        if name != target and fs.exists(join(root, name)):
-            fs.rename(join(root, name), join(root, target))
+        path = _in(root, name)
+        if name != target and fs.exists(path):
+            fs.rename(path, _in(root, target))
     remove_directories(fs, root, names.values(), reason)
 
 
@@ -116,9 +122,10 @@ def remove_directories(fs: FileSystem, root: str, names: Iterable[str], reason: 
     """Removes directories that were renamed for it; no crash brings them back under their old names."""
     fs.sync_directory(root)
     for name in names:
-        facts = _facts_of(fs, join(root, name))
+        path = _in(root, name)
+        facts = _facts_of(fs, path)
         if facts is not None:
-            _remove(fs, join(root, name))
+            _remove(fs, path)
             trace.later(trace.PARTITION_DELETED, partition_of_deleted(name), directory=name, **facts, reason=reason)
     fs.sync_directory(root)
 

@@ -14,8 +14,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_catalogs_type_is_prepared_at_its_first_use",
         file="pylog/topics/catalog.py",
-        text="        catalog = _CATALOG_DECODER.decode(data)\n",
-        replacement="        catalog = msgspec.json.decode(data, type=Catalog)\n",
+        text="    catalog = decoded(_CATALOG_DECODER, data, damaged)\n",
+        replacement="    catalog = msgspec.json.decode(data, type=Catalog)\n",
         tests=(_FIRST + "test_no_type_of_msgspec_is_prepared_at_its_first_use",),
         why="Two threads that read the catalog first in a process crash it.",
     ),

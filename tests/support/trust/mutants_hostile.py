@@ -1,0 +1,48 @@
+"""Mutants of files that lie under right checksums."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+HOSTILE: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="names_from_files_are_paths",
+        file="pylog/fs/inside.py",
+        text="    if not _is_name(name):\n",
+        replacement="    if False:\n",
+        tests=(
+            "tests/test_names_from_files.py::test_a_querys_file_that_names_a_file_outside_is_refused_and_nothing_appended[../elsewhere/staged]",
+        ),
+        why="A query's file has records of a file outside of the store appended.",
+    ),
+    Mutant(
+        name="a_querys_file_names_another_query",
+        file="pylog/staging/intents.py",
+        text="    if intent_name(intent.query) != name:",
+        replacement="    if False:",
+        tests=("tests/test_names_from_files.py::test_a_querys_file_that_is_another_querys_writes_no_file_of_that_name[cd-34]",),
+        why="A query's file decides which file is written when its micro-batch is done.",
+    ),
+    Mutant(
+        name="unreadable_intents_stop_opening",
+        file="pylog/staging/names.py",
+        text="    except PylogError as error:  # an intent",
+        replacement="    except ZeroDivisionError as error:  # an intent",
+        tests=(
+            "tests/test_names_from_files.py::test_a_querys_file_that_cannot_be_read_keeps_no_store_from_opening_and_all_staging_files[nested]",
+        ),
+        why="One unreadable file of a query keeps the store from opening for writing.",
+    ),
+    Mutant(
+        name="parsers_errors_come_through",
+        file="pylog/directory/documents.py",
+        text="    except _UNREADABLE as error:\n",
+        replacement="    except ZeroDivisionError as error:\n",
+        tests=(
+            "tests/test_names_from_files.py::test_an_index_of_a_staging_file_that_lies_under_its_checksum_is_refused[rubbish]",
+        ),
+        why="An odd byte in a JSON file of the store ends in an error of the parser.",
+    ),
+)
