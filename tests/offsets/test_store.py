@@ -181,7 +181,7 @@ def test_groups_that_were_deleted_take_no_memory(store: Store) -> None:
         store.offsets.commit(f"g{number}", {T0: 1})
         store.offsets.delete(f"g{number}")
     assert store.offsets.groups() == []
-    kept = [name for there in offset_manager_of(store.offsets)._all_partitions() for name in there._image.groups]
+    kept = [name for there in offset_manager_of(store.offsets)._topic.all_partitions() for name in there._image.groups]
     assert kept == []
     store.offsets.commit("g7", {T0: 2})
     assert store.offsets.position("g7", T0) == 2

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits, trace
 from pylog.arguments import checked_int
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
-    ClosedError,
-    CorruptionError,
-    IllegalStateError,
     InvalidArgumentError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
     PylogError,
-    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition, encoded
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
@@ -37,13 +31,10 @@ from pylog.offsets.schema import (
     group_name,
     offset_key,
     parse_partition_key,
-    partition_of_group,
 )
+from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics.partitions import directory_name
-from pylog.topics.signs import META_PROPERTIES
 
-_TRIES: Final = 3  # while another process deletes the topic and makes it again
 Result = TypeVar("Result")
 PartitionLike = TopicPartition | tuple[str, int]
 
@@ -92,10 +83,7 @@ class OffsetManager:
         self.fs = fs
         self.clock = clock
         self.members = members
-        self._guard = threading.Lock()
-        self._count = 0  # of partitions of the topic, 0 as long as it is not known
-        self._partitions: dict[int, OffsetsPartition] = {}
-        self._numbers: dict[str, int] = {}  # group → partition
+        self._topic = OffsetsTopic(manager, config, fs)
         self._next_check_ms: int | None = None
 
     @property
@@ -171,20 +159,12 @@ class OffsetManager:
             raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
         return encoded(metadata, "metadata")
 
-    def _make_topic(self) -> None:
-        """Makes `__consumer_offsets` as Kafka does (groups-and-transactions 1.1)."""
-        count, size = self._config.topic_num_partitions, self._config.topic_segment_bytes
-        try:
-            self._manager.create_topic(OFFSETS_TOPIC, count, cleanup_policy="compact", segment_bytes=size)
-        except TopicAlreadyExistsError:
-            return  # another thread or process was faster
-
     # ---- fetch ---------------------------------------------------------------------------------------------------------------
 
     def fetch(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """See `OffsetStore.fetch`."""
         name = checked_group(group_id)
-        offsets = self._on_partition(group_id, OffsetsPartition.offsets_of, name) or {}
+        offsets = self._topic.on_partition(group_id, OffsetsPartition.offsets_of, name) or {}
         if partitions is None:
             return dict(offsets)
         return {partition: offsets[partition] for partition in map(checked_partition, partitions) if partition in offsets}
@@ -202,7 +182,7 @@ class OffsetManager:
             with there.image() as image:
                 return {parse_partition_key(partition) for partition in image.pending_of(name)}
 
-        return self._on_partition(group_id, partitions) or set()
+        return self._topic.on_partition(group_id, partitions) or set()
 
     def groups(self) -> list[str]:
         """See `OffsetStore.groups`."""
@@ -213,12 +193,12 @@ class OffsetManager:
 
     def known_groups(self) -> tuple[list[str], dict[int, PylogError]]:
         """See `OffsetStore.known_groups`."""
-        found, damaged = self._each_partition(_groups_in)
+        found, damaged = self._topic.each_partition(_groups_in)
         return sorted(group_name(name) for names in found.values() for name in names), damaged
 
     def skipped_records(self) -> dict[int, tuple[int, list[Skipped]]]:
         """See `OffsetStore.skipped_records`."""
-        found, _ = self._each_partition(OffsetsPartition.skipped)
+        found, _ = self._topic.each_partition(OffsetsPartition.skipped)
         return {number: skipped for number, skipped in found.items() if skipped[0]}
 
     # ---- delete --------------------------------------------------------------------------------------------------------------
@@ -251,7 +231,7 @@ class OffsetManager:
         Later commits are kept: they can be for a topic that another process has created under the same name. A failed deletion
         is logged, because the topic is deleted anyway.
         """
-        there = list(self._all_partitions())
+        there = list(self._topic.all_partitions())
         ends = [each.end_offset for each in there]
         yield
         if topic == OFFSETS_TOPIC:
@@ -281,7 +261,7 @@ class OffsetManager:
                 found = image.groups.get(name)
                 return None if found is None or not found.exists else action(_view(there, image, name))
 
-        return self._on_partition(group_id, on_image)
+        return self._topic.on_partition(group_id, on_image)
 
     def change(
         self,
@@ -311,13 +291,13 @@ class OffsetManager:
                 if items:
                     there.append(items, self.clock.now_ms(), durability)
 
-        self._on_partition(group_id, act, make=make)
+        self._topic.on_partition(group_id, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
         """See `OffsetStore.expire`."""
         now = self.clock.now_ms() if now_ms is None else now_ms
         waiting = self._topics_that_wait()
-        done, failed = self._each_partition(lambda there: self._expire(there, now, waiting))
+        done, failed = self._topic.each_partition(lambda there: self._expire(there, now, waiting))
         if failed:
             raise next(iter(failed.values()))
         return sum(done.values())
@@ -381,118 +361,7 @@ class OffsetManager:
 
         It is called again if the topic was deleted at the same time.
         """
-        return cast("Result", self._on_partition(group_id, action, make=True))
-
-    def _on_partition(self, group_id: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
-        """Runs an action on the partition of a group. Returns None if the topic does not exist and must not be created."""
-        tries = _TRIES
-        while True:
-            try:
-                there = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
-                if there is None and make:
-                    self._make_topic()
-                    there = self._partition_of(group_id)
-                return None if there is None else action(there, *given)
-            except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
-                tries -= 1
-                if not tries:
-                    if make or isinstance(error, ClosedError):
-                        raise
-                    return None  # nothing can be committed where there is no partition
-                self._forget()
-
-    def _partition_of(self, group_id: str) -> OffsetsPartition | None:
-        number = self._numbers.get(group_id)
-        if number is None:
-            count = self._count
-            if not count:
-                topic = self._manager.topics().get(OFFSETS_TOPIC)
-                if topic is None:
-                    return None
-                count = self._count = topic.partition_ids[-1] + 1
-            number = self._number_of(group_id, count)
-        with self._guard:
-            if len(self._numbers) < limits.GROUP_NUMBERS:
-                self._numbers[group_id] = number
-            return self._partition(number)
-
-    def _number_of(self, group_id: str, count: int) -> int:
-        """The partition that a group has its records in, or would have.
-
-        A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
-        are is not recorded. So the actual partitions of its groups decide, before the partitions computed from their names.
-        """
-        number, name = partition_of_group(group_id, count), checked_group(group_id)
-        if not self.fs.exists(join(self._manager.path, META_PROPERTIES)):
-            return number
-        for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
-            # damage elsewhere concerns only the groups that belong there
-            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)
-            with elsewhere, there.image() as image:
-                if name in image.groups:
-                    return there.number
-        if not self._is_whole(count):
-            told = (
-                f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
-            )
-            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._manager.path)
-        return number
-
-    def _is_whole(self, count: int) -> bool:
-        """Whether all partitions are present, judged by their numbers and the groups in them."""
-        for number, there in enumerate(self._all_partitions()):
-            if there.number != number:
-                return False
-            with suppress(CorruptionError), there.image() as image:
-                if any(partition_of_group(group_name(name), count) != number for name in image.groups):
-                    return False
-        return True
-
-    def _all_partitions(self) -> Iterator[OffsetsPartition]:
-        """Yields the existing partitions. One that the topic's creator has not created yet has no records."""
-        for number in self._all_numbers():
-            with suppress(UnknownTopicOrPartitionError):
-                with self._guard:
-                    there = self._partition(number)
-                yield there
-
-    def _all_numbers(self) -> tuple[int, ...]:
-        topic = self._manager.topics().get(OFFSETS_TOPIC)
-        return () if topic is None else topic.partition_ids
-
-    def _each_partition(self, action: Callable[[OffsetsPartition], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
-        """What `action` makes of each partition, by number, and the errors of those that it fails for.
-
-        A partition that was not created yet, or was just deleted, is in neither.
-        """
-        found: dict[int, Result] = {}
-        failed: dict[int, PylogError] = {}
-        for number in self._all_numbers():
-            try:
-                with self._guard:
-                    there = self._partition(number)
-                found[number] = action(there)
-            except UnknownTopicOrPartitionError:
-                continue
-            except ClosedError:
-                raise
-            except PylogError as error:
-                failed[number] = error
-        return found, failed
-
-    def _partition(self, number: int) -> OffsetsPartition:
-        there = self._partitions.get(number)
-        if there is None:
-            directory = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
-            there = OffsetsPartition(partial(self._manager.log, OFFSETS_TOPIC, number), directory, number)
-            self._partitions[number] = there
-        return there
-
-    def _forget(self) -> None:
-        with self._guard:
-            self._count = 0
-            self._partitions.clear()
-            self._numbers.clear()
+        return cast("Result", self._topic.on_partition(group_id, action, make=True))
 
 
 def _groups_in(there: OffsetsPartition) -> list[bytes]:

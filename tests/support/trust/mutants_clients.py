@@ -90,7 +90,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="groups_are_empty_while_their_topic_is_made",
-        file="pylog/offsets/offset_manager.py",
+        file="pylog/offsets/topic.py",
         text="                    if make or isinstance(error, ClosedError):\n",
         replacement="                    if True:\n",
         tests=("tests/offsets/test_internal_topics.py::test_groups_are_empty_while_the_topic_is_half_made",),
