@@ -120,6 +120,25 @@ class LogManager:
         self.gate.check()
         return find_topics(self.fs, self.path)
 
+    def close_deleted(self) -> list[TopicPartition]:
+        """Closes the logs of partitions that other processes have deleted, and returns these partitions.
+
+        Cost: one small read of each open log.
+        """
+        with trace.TELLING, trace.holding(), self._guard:
+            self.gate.check()
+            deleted = [key for key, log in self._logs.items() if log.was_deleted()]
+            for key in deleted:
+                self._close_deleted(key)
+        return deleted
+
+    def _close_deleted(self, key: TopicPartition) -> None:
+        log = self._logs.pop(key)
+        self.uncleanable.discard(key)
+        self.background.drop(log.flush_in_background)
+        with suppress(PylogError):  # its files are deleted: only their descriptors are left
+            log.close()
+
     def topic(self, name: str) -> Topic:
         """One topic."""
         self.gate.check()
@@ -232,10 +251,7 @@ class LogManager:
             known = self._logs.get(key)
             if known is None or known.must_reopen:
                 if known is not None:
-                    self.background.drop(known.flush_in_background)
-                    self.uncleanable.discard(key)
-                    with suppress(PylogError):
-                        known.close()
+                    self._close_deleted(key)
                 self._complete(key)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
@@ -336,7 +352,7 @@ class LogManager:
     def _open_log(self, key: TopicPartition) -> PartitionLog:
         root = self.root
         disk, exclusive = self.full_disk, self._options.exclusive
-        given = exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, WRITERS, disk.freeing, disk.explain
+        given = exclusive, root.leave_clean_state, root.report, self._flush_every, WRITERS, disk.freeing, disk.explain
         return PartitionLog(self._source(key), self.clock, LogContext(*given))
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:

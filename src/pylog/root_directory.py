@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from pylog import limits, trace
@@ -48,7 +48,7 @@ class RootDirectory:
     def __init__(self, fs: HeldDirectory, path: str, options: StoreOptions, clock: Clock) -> None:
         self._fs = fs
         self._path = path
-        self.findings: list[Finding] = []
+        self.findings: dict[Finding, None] = {}  # in the order in which they were found, each once
         self.locks: StoreLocks | None = None
         self.marker: bytes | None = None
         self._left_clean_state = False
@@ -102,10 +102,14 @@ class RootDirectory:
         for checkpoint in self._checkpoints:
             checkpoint.offsets()
             if checkpoint.complaint is not None:
-                self.findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
+                self.report([Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint)])
                 trace.later(trace.CHECKPOINT_UNREADABLE, path=checkpoint.path, error=checkpoint.complaint)
 
     # ---- while it is open ----------------------------------------------------------------------------------------------------
+
+    def report(self, found: Iterable[Finding]) -> None:
+        """Adds findings to those that are known. One that was found before is not added again."""
+        self.findings.update(dict.fromkeys(found))
 
     def lock(self) -> AbstractContextManager[None]:
         """The lock of the files in the directory itself: for one small file at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakSet
 
 from pylog import trace
@@ -19,7 +19,6 @@ from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
 from pylog.log.maintenance.cleaner import Compaction
 from pylog.log.maintenance.trimming import Retained
-from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
@@ -61,7 +60,6 @@ class Store(FactoryMade, factory="pylog.open"):
         self.durability = options.durability
         self._departing: list[ConsumerCore] = []
         self._clock = clock
-        self._logs: dict[TopicPartition, tuple[PartitionLog, Log]] = {}
         self._producers: list[ProducerCore] = []
         self._guard = threading.Lock()
         self._consumers: WeakSet[Consumer] = WeakSet()
@@ -128,9 +126,7 @@ class Store(FactoryMade, factory="pylog.open"):
             IllegalStateError: the same; a Kafka broker owns the directory, and would set aside topics that it did not create.
             StorageFailedError: the topic may exist or not.
         """
-        topic = self._manager.create_topic(name, partition_count, **config)
-        self._forget_logs(name)  # of a topic that another store deleted
-        return topic
+        return self._manager.create_topic(name, partition_count, **config)
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Raises a topic's number of partitions, and returns the topic.
@@ -175,11 +171,6 @@ class Store(FactoryMade, factory="pylog.open"):
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
         """
         self._manager.delete_topic(name, self._offsets.forgetting(name))
-        self._forget_logs(name)
-
-    def _forget_logs(self, topic: str) -> None:
-        with self._guard:
-            self._logs = {partition: known for partition, known in self._logs.items() if partition.topic != topic}
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -203,14 +194,11 @@ class Store(FactoryMade, factory="pylog.open"):
         opened = self._manager.log(topic, partition)
         if self.mode == "r":
             return log_over(opened)
-        known = self._logs.get(opened.partition)
-        if known is not None and known[0] is opened:
-            return known[1]
-        with self._guard:
-            known = self._logs.get(opened.partition)
-            if known is None or known[0] is not opened:  # or its topic was deleted and created again
-                known = self._logs[opened.partition] = opened, log_over(opened)
-            return known[1]
+        known = opened.public
+        if known is None:
+            with self._guard:
+                known = opened.public = opened.public or log_over(opened)
+        return cast("Log", known)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the current log start and log end offsets of several partitions.

@@ -51,6 +51,7 @@ class Upkeep:
         """Does what is due, and returns how many segments were deleted."""
         self._manager.check_writable()
         now = self._now_ms(now_ms)
+        self._manager.close_deleted()
         topics = self._manager.topics().values()
         keys = [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_ids]
         compacted = [

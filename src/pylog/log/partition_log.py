@@ -8,7 +8,7 @@ documents the part of it that users need.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from threading import get_ident
 from typing import TypeVar
@@ -21,6 +21,7 @@ from pylog.errors import (
     ClosedError,
     InvalidRecordError,
     InvalidTopicError,
+    PylogError,
     ReadOnlyError,
     RecordTooLargeError,
 )
@@ -60,6 +61,7 @@ class PartitionLog:
         directory: the partition's directory.
         counters: of the records appended by this process.
         clock: as given.
+        public: the `Log` over this one, which its store keeps here, so that it goes with it.
         scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets: the methods of the log's `Queries`.
     """
 
@@ -72,6 +74,7 @@ class PartitionLog:
         self._context = context
         self._is_exclusive = context.exclusive
         self._is_internal = source.partition.topic in INTERNAL_TOPICS
+        self.public: object | None = None
         self._closed = False
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._pid = process_id()
@@ -116,6 +119,13 @@ class PartitionLog:
         Not if its directory was replaced while it was open: it then takes no writes until the store is closed.
         """
         return self.is_deleted and (self._writer is None or self._writer.source.held.failure is None)
+
+    def was_deleted(self) -> bool:
+        """Checks now whether the partition was deleted, and the store can let go of this log. Cost: one small read."""
+        if not self.is_deleted:
+            with suppress(PylogError):  # of another kind: the next caller gets it
+                self.snapshot()
+        return self.must_reopen
 
     def check_names(self) -> None:
         """Raises DirectoryReplacedError if the log's names lead to other files than those that it has open for writing."""

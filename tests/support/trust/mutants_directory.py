@@ -408,4 +408,20 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_full_disk.py::test_what_frees_room_works_on_a_full_disk_and_appends_go_on[truncate]",),
         why="On a full disk a truncation within a sealed segment has no room for the copy of that segment.",
     ),
+    Mutant(
+        name="ticks_keep_the_logs_of_deleted_topics",
+        file="pylog/upkeep.py",
+        text="        self._manager.close_deleted()\n",
+        replacement="",
+        tests=("tests/test_what_grows.py::test_a_tick_closes_the_files_of_topics_that_another_process_deleted",),
+        why="The files of a topic that another process deleted stay open, and their room on the disk is not freed.",
+    ),
+    Mutant(
+        name="findings_are_repeated",
+        file="pylog/root_directory.py",
+        text="        self.findings.update(dict.fromkeys(found))\n",
+        replacement="        self.findings.update((each._replace(size=len(self.findings)), None) for each in found)\n",
+        tests=("tests/test_what_grows.py::test_each_finding_is_reported_once_however_often_a_log_is_opened",),
+        why="Each opening of a partition adds its findings to the report again.",
+    ),
 )
