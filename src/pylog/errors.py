@@ -65,6 +65,8 @@ class PylogError(Exception):
 
     Attributes:
         partition: topic and number of the partition whose records a consumer could not return; None for all other errors.
+        next_offset: where reading can continue after records that cannot be read (`scan(start=next_offset)`); None if no records
+            follow, and for all other errors.
 
     >>> error = PylogError("the disk is full", path="/data/orders-0")
     >>> str(error), error.path, error.offset
@@ -84,6 +86,7 @@ class PylogError(Exception):
         self.position = position
         self.offset = offset
         self.partition: tuple[str, int] | None = None
+        self.next_offset: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -294,11 +297,7 @@ class DecompressionLimitError(PylogError):
 
 
 class CorruptionError(PylogError):
-    """Bytes are damaged: they are kept, reported and never returned; the data around them stays readable.
-
-    Attributes:
-        next_offset: where reading can continue after the damage (`scan(start=next_offset)`); None if no records follow.
-    """
+    """Bytes are damaged: they are kept, reported and never returned; the data around them stays readable."""
 
     def __init__(
         self,

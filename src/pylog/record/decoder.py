@@ -27,6 +27,7 @@ from pylog.record.format import (
     CODEC_MASK,
     COUNT,
     CREATE_TIME,
+    LAST_OFFSET,
     LEADER_EPOCH,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
@@ -210,6 +211,7 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _DecodedOutput | None = None
+        self.before = -1  # the last offset before the batches that are fed next: entries of old formats begin after it
         self._unpacker = Unpacker(verify=verify)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
@@ -350,6 +352,8 @@ class RecordDecoder:
             if self._verify and not legacy.legacy_crc_ok(entry):
                 raise CorruptionError(WHY[kernels.BAD_CRC])
             records = legacy.decode_legacy(entry)
+            before = table.item(LAST_OFFSET, batch - 1) if batch else self.before
+            legacy.check_between(records, before, table.item(LAST_OFFSET, batch))
         except PylogError as error:
             raise placed(error, table, batch) from error
         nothing = [-1] * len(records)

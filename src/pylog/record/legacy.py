@@ -41,6 +41,7 @@ from pylog.record.format import (
 __all__ = [
     "LegacyHeader",
     "LegacyRecord",
+    "check_between",
     "decode_legacy",
     "encode_legacy",
     "inner_checksums",
@@ -163,6 +164,25 @@ def decode_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> list[L
     [LegacyRecord(offset=0, timestamp=283843, timestamp_type=0, key=b'key1', value=b'value1')]
     """
     return list(iterate_legacy(entry, scratch=scratch))
+
+
+def check_between(records: list[LegacyRecord], before: int, last: int) -> None:
+    """Checks that the records of an entry are after the batch before, and not after the offset of the entry.
+
+    Args:
+        records: of the entry.
+        before: the last offset of the batch before; -1 for none.
+        last: the offset of the entry.
+
+    Raises:
+        CorruptionError: they are records of another place.
+    """
+    highest = before
+    for record in records:
+        if not highest < record.offset <= last:
+            told = f"it contains offset {record.offset}, where only offsets from {highest + 1} to {last} can follow"
+            raise CorruptionError(told)
+        highest = record.offset
 
 
 def iterate_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> Iterator[LegacyRecord]:

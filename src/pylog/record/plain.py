@@ -27,7 +27,7 @@ from pylog.record.format import (
     POSITION,
     SIZE,
 )
-from pylog.record.legacy import LegacyRecord, decode_legacy, legacy_crc_ok
+from pylog.record.legacy import LegacyRecord, check_between, decode_legacy, legacy_crc_ok
 
 
 class Run(NamedTuple):
@@ -108,6 +108,7 @@ class Opener:
         if not legacy_crc_ok(entry):
             raise CorruptionError(WHY[kernels.BAD_CRC])
         records = decode_legacy(entry)
+        check_between(records, table.item(LAST_OFFSET, batch - 1) if batch else -1, table.item(LAST_OFFSET, batch))
         base, stamp = records[0].offset, records[0].timestamp
         data = bytes(HEADER_SIZE) + b"".join(_as_plain(record, base, stamp) for record in records)
         column = plain_column(table, batch, 0, len(data) - HEADER_SIZE)

@@ -6,6 +6,8 @@ from typing import Final
 
 from support.trust.mutant import Mutant
 
+_WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
+
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="names_from_files_are_paths",
@@ -44,5 +46,21 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
             "tests/test_names_from_files.py::test_an_index_of_a_staging_file_that_lies_under_its_checksum_is_refused[rubbish]",
         ),
         why="An odd byte in a JSON file of the store ends in an error of the parser.",
+    ),
+    Mutant(
+        name="wrappers_have_any_offsets",
+        file="pylog/record/legacy.py",
+        text="        if not highest < record.offset <= last:\n",
+        replacement="        if False:\n",
+        tests=(_WRAPPERS + "test_a_wrapper_with_offsets_of_another_place_is_damage_and_reading_goes_on_after_it[0-inner0]",),
+        why="Records of formats 0 and 1 come out of order, twice, or with offsets of other batches.",
+    ),
+    Mutant(
+        name="only_damage_has_a_way_on",
+        file="pylog/log/reading/good_batches.py",
+        text="    error.path, error.next_offset = segment.path, next_offset\n",
+        replacement="    error.path = segment.path\n",
+        tests=(_WRAPPERS + "test_each_error_of_records_that_cannot_be_read_says_as_a_number_where_reading_goes_on[bomb]",),
+        why="A program cannot read on after a decompression bomb or an unknown codec.",
     ),
 )

@@ -104,9 +104,7 @@ def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> P
     """Adds the file and the next readable offset to an error whose position is already one in the file."""
     follows = "nothing readable follows" if next_offset is None else f"reading can continue at offset {next_offset}"
     error.args = (f"{segment.path} at position {error.position}: {error}; {follows}",)
-    error.path = segment.path
-    if isinstance(error, CorruptionError):
-        error.next_offset = next_offset
+    error.path, error.next_offset = segment.path, next_offset
     return error
 
 

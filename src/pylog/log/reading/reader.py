@@ -119,6 +119,7 @@ class _Reading:
 
     def _came_to(self, offset: int) -> None:
         self._wanted = self._wanted._replace(start=max(self._wanted.start, offset))
+        self._decoder.before = offset - 1
 
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:
