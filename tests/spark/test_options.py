@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
@@ -289,12 +292,45 @@ def test_the_schema_does_not_know_the_kind_of_read_but_its_reader_does(
 ):
     source = PylogDataSource({"path": str(tmp_path), "subscribe": "orders", "columns": "value"} | options)
     assert source.schema() == spark_schema(["value"])
-    for allowed, reader in ((batch, source.reader), (streaming, source.streamReader)):
-        if allowed:
-            assert reader(schema=spark_schema(["value"]))
-        else:
-            with pytest.raises(InvalidArgumentError):
-                reader(schema=spark_schema(["value"]))
+    if batch:
+        assert source.reader(schema=spark_schema(["value"]))
+    else:
+        with pytest.raises(InvalidArgumentError):
+            source.reader(schema=spark_schema(["value"]))
+    reader = source.streamReader(schema=spark_schema(["value"]))
+    if streaming:
+        assert reader.getDefaultReadLimit()  # type: ignore[attr-defined]
+    else:
+        with pytest.raises(InvalidArgumentError):
+            reader.getDefaultReadLimit()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda reader: reader.initialOffset(),
+        lambda reader: reader.getDefaultReadLimit(),
+        lambda reader: reader.latestOffset({}, None),
+        lambda reader: reader.prepareForTriggerAvailableNow(),
+        lambda reader: reader.partitions({}, {}),
+    ],
+    ids=["initialOffset", "getDefaultReadLimit", "latestOffset", "prepareForTriggerAvailableNow", "partitions"],
+)
+@pytest.mark.parametrize(
+    ("options", "schema", "told"),
+    [
+        ({"endingOffsets": '{"orders": {"0": 7}}'}, spark_schema(["value"]), "'endingOffsets' is for batch reads"),
+        ({"maxOffsetsPerTrigger": "0"}, spark_schema(["value"]), "not an integer of at least 1"),
+        ({}, StructType([StructField("x", IntegerType())]), "schema"),
+    ],
+)
+def test_whatever_spark_asks_first_of_a_stream_that_is_refused_the_answer_is_pylogs_error(
+    options: dict[str, str], schema: StructType, told: str, ask: Callable[[Any], object]
+):
+    reader = PylogDataSource({"path": "/data", "subscribe": "orders", "columns": "value"} | options).streamReader(schema)
+    with pytest.raises(InvalidArgumentError, match=told):
+        ask(reader)
+    reader.stop()
 
 
 def test_a_pyspark_that_is_too_old_for_streams_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -130,6 +130,26 @@ def test_a_loss_stops_the_query_with_an_error_that_names_it(spark: SparkSession,
         Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "schema", "told"),
+    [
+        ({"endingOffsets": '{"orders": {"0": 7}}'}, None, "'endingOffsets' is for batch reads, not for streaming reads"),
+        ({}, "x int", "schema"),
+    ],
+)
+def test_the_last_line_of_a_stream_that_is_refused_as_it_starts_is_pylogs_error(
+    spark: SparkSession, shop: Store, tmp_path: Path, options: dict[str, str], schema: str | None, told: str
+):
+    given = {"path": str(shop.path), "subscribe": "orders"} | options
+    reader = spark.readStream.format("pylog").options(**given)
+    frame = (reader if schema is None else reader.schema(schema)).load()
+    with pytest.raises(StreamingQueryException) as caught:
+        Run(frame, tmp_path / "checkpoint", availableNow=True)
+    assert "UnboundLocalError" not in str(caught.value)
+    assert "pylog.errors.InvalidArgumentError: " in str(caught.value)
+    assert told in str(caught.value)
+
+
 def test_wrong_options_are_refused_when_the_query_is_written(spark: SparkSession, shop: Store):
     with pytest.raises(AnalysisException, match="minOffsetsPerTrigger=9 is more than maxOffsetsPerTrigger=5"):
         load(spark, shop, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="5")

@@ -11,7 +11,7 @@ from pylog.spark import rates
 from pylog.spark.bounds import PartitionBounds, is_by_time, report_data_loss
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
-from pylog.spark.partitions import check_all_named
+from pylog.spark.partitions import check_all_named, matching
 from pylog.spark.planner import LogSlice, extent_between, slices
 from pylog.spark.rates import PartitionPositions
 from pylog.spark.steady import steadily
@@ -151,7 +151,9 @@ class Driver:
 
     def _plan(self, start: StreamOffset, end: StreamOffset) -> list[LogSlice]:
         sight = self._watch.look()
-        found, losses = ranges(start, end, sight)
+        read_before = start.positions.keys() | end.positions.keys()
+        dropped = read_before - matching(read_before, self._options.subscription)
+        found, losses = ranges(start, end, sight, dropped)
         self._report(losses, sight)
         outlines = {partition: self._watch.outline(partition) for partition in found}
         extents = [

@@ -6,7 +6,7 @@ topics may have changed. Records deleted in between are a loss, and every loss i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.record.types import TopicPartition
@@ -48,19 +48,23 @@ def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, 
 
 
 def ranges(
-    start: StreamOffset, end: StreamOffset, sight: PartitionsSeen
+    start: StreamOffset, end: StreamOffset, sight: PartitionsSeen, dropped: Collection[TopicPartition] = ()
 ) -> tuple[dict[TopicPartition, MicroBatchRange], list[Loss]]:
     """Returns the ranges that a micro-batch reads, and the losses.
 
     Args:
         start, end: of the micro-batch.
         sight: the partitions as they are now.
+        dropped: the partitions of the checkpoint that the query's options no longer name, as they may be there still.
     """
     gone = sorted(start.positions.keys() - end.positions.keys())
-    losses = [Loss(f"{named(partition)} is gone", partition, start.positions[partition]) for partition in gone]
+    losses = [_left(partition, start.positions[partition], partition in dropped) for partition in gone]
     known, replaced = _known(start, end.ids), end.recreated(sight.ids)
     found: dict[TopicPartition, MicroBatchRange] = {}
     for partition, until in sorted(end.positions.items()):
+        if partition in dropped:
+            losses.append(_left(partition, start.positions.get(partition, 0), True))
+            continue
         if partition not in sight.ends or partition.topic in replaced:
             losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
             continue
@@ -71,6 +75,14 @@ def ranges(
         losses += _missing(partition, wanted, there)
         found[partition] = MicroBatchRange(max(wanted.start, there.start), min(wanted.end, there.end))
     return found, losses
+
+
+def _left(partition: TopicPartition, offset: int, dropped: bool) -> Loss:
+    """Returns the loss in a partition that the checkpoint names and that is not read from there on."""
+    if not dropped:
+        return Loss(f"{named(partition)} is gone", partition, offset)
+    message = f"the checkpoint has {named(partition)} at offset {offset}, and the query's options no longer ask for it"
+    return Loss(message, partition, offset)
 
 
 def _late(partition: TopicPartition, was: int | None, there: MicroBatchRange) -> Iterator[Loss]:

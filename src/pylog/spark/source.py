@@ -13,7 +13,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, PylogError
 from pylog.spark.options import ReadOptions, any_options, read_options, stream_options
 from pylog.spark.partitions import check_paths
 from pylog.spark.planner import LogSlice, plan
@@ -77,15 +77,28 @@ class PylogDataSource(DataSource):
         return options
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader for one streaming query. As `reader`."""
+        """Returns a reader for one streaming query.
+
+        Spark loads a stream without a reader, and cannot pass on an error that a reader is not made for. So a reader that
+        refuses to begin raises the error of a bad option or schema as soon as the query starts.
+
+        Args:
+            schema: the schema from `schema()`, or the user's.
+
+        Raises:
+            InvalidArgumentError: PySpark is too old for streams.
+        """
         try:
-            from pylog.spark.stream import PylogStreamReader
+            from pylog.spark.stream import PylogStreamReader, RefusedStreamReader
         except ImportError as error:
             raise InvalidArgumentError(
                 f"streaming reads need PySpark 4.2 or newer, and this is {pyspark.__version__}; batch reads work with it"
             ) from error
-        options = stream_options(carried(schema) | dict(self.options))
-        check_schema(schema, options.scan.columns)
+        try:
+            options = stream_options(carried(schema) | dict(self.options))
+            check_schema(schema, options.scan.columns)
+        except PylogError as error:
+            return RefusedStreamReader(error)
         return PylogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> PylogWriter:

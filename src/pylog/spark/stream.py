@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pylog.clock import Clock, SystemClock
+from pylog.errors import PylogError
 from pylog.spark.driver import Driver, JsonObject
 from pylog.spark.options import StreamOptions
 from pylog.spark.planner import LogSlice
@@ -88,3 +89,38 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Closes everything."""
         self._driver.close()
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error as soon as a query starts: Spark passes on what a reader raises, but not what is raised without a reader.
+
+    Args:
+        error: the reason why there is no other reader.
+    """
+
+    def __init__(self, error: PylogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> JsonObject:
+        """Raises the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raises the error."""
+        raise self._error
+
+    def latestOffset(self, *_: object) -> JsonObject:
+        """Raises the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raises the error."""
+        raise self._error
+
+    def partitions(self, *_: object) -> list[InputPartition]:
+        """Raises the error."""
+        raise self._error
+
+    def read(self, *_: object) -> Iterator[pa.RecordBatch]:
+        """Raises the error."""
+        raise self._error

@@ -311,6 +311,24 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="The error on a file system that became read-only while a store was open says nothing of mounting it.",
     ),
     Mutant(
+        name="a_topic_that_a_stream_no_longer_reads_is_not_gone",
+        file="pylog/spark/driver.py",
+        text="dropped = read_before - matching(read_before, self._options.subscription)",
+        replacement="dropped = read_before - read_before",
+        tests=("tests/spark/test_stream.py::test_a_topic_that_the_options_no_longer_name_is_called_so_and_not_gone",),
+        why="A stream calls a topic gone that its options no longer name.",
+    ),
+    Mutant(
+        name="a_stream_that_is_refused_has_a_reader_for_its_error",
+        file="pylog/spark/source.py",
+        text="            return RefusedStreamReader(error)\n",
+        replacement="            raise\n",
+        tests=(
+            "tests/spark/test_options.py::test_whatever_spark_asks_first_of_a_stream_that_is_refused_the_answer_is_pylogs_error",
+        ),
+        why="The last line of a stream with a bad option is PySpark's UnboundLocalError.",
+    ),
+    Mutant(
         name="a_read_only_file_system_is_called_so",
         file="pylog/fs/system.py",
         text="            if write and os.statvfs(path).f_flag & os.ST_RDONLY:",
