@@ -18,7 +18,7 @@ from pylog.clock import ManualClock
 from pylog.fs import DirectoryEntry
 from pylog.log import producer_state
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
-from pylog.log.recovery import findings, loader, torn_tail
+from pylog.log.recovery import findings, leader_epochs, loader, log_end, replay, torn_tail
 from pylog.log.writing import active_segment, readying
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.writer import LogWriter
@@ -32,6 +32,7 @@ PARTITION = "/data/t-0"
 HEADER = f"{PARTITION}/durable-point"
 FIRST, MIDDLE, LAST = (f"{PARTITION}/{base:020d}" for base in (0, 3, 6))
 VALUES = [b"%d" % number for number in range(9)]
+RECOVERY = (loader, log_end, replay, leader_epochs, findings)
 PREPARATION = [  # what a writer does before its first byte
     LogWriter._open_active,
     active_segment.loaded_segment,
@@ -344,7 +345,7 @@ def test_recovery_ends_with_records_that_were_written_or_with_an_error_of_pylogs
 
 @pytest.mark.slow
 def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
-    lines = Lines([*codes_of(loader), *codes_of(findings), *(method.__code__ for method in PREPARATION)])
+    lines = Lines([*(code for module in RECOVERY for code in codes_of(module)), *(method.__code__ for method in PREPARATION)])
     with traced(lines):
         for closed in (True, False):
             image = a_log(closed=closed)

@@ -266,7 +266,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="producers_without_a_time_expire_a_day_after_the_append",
-        file="pylog/log/recovery/loader.py",
+        file="pylog/log/recovery/replay.py",
         text="    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)\n",
         replacement="    return timestamp\n",
         tests=(

@@ -20,7 +20,8 @@ from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPart
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
 from pylog.log.producer_state import ONLY_OPEN, ProducerStateManager
 from pylog.log.recovery.loaded import Loaded, Source
-from pylog.log.recovery.loader import deleted, listing, load, producers_at_end
+from pylog.log.recovery.loader import deleted, listing, load
+from pylog.log.recovery.replay import producers_at_end
 from pylog.log.state import LogState, first_state
 from pylog.record import kernels
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET

@@ -19,6 +19,7 @@ from pylog.log.recovery.found_segments import FoundSegments
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.header_digest import HeaderDigest
+from pylog.segment.segment import LogSegment
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,14 @@ class Loaded:
         A broker that trusts the marker fails on zeros after the end (interop 6). Under this boot a running process may own them.
         """
         return self.clean and self.torn is None and self.corrupt is None and (self.same_boot or not self.preallocated)
+
+    def segments_from(self, offset: int) -> list[tuple[LogSegment, int]]:
+        """Returns the segments with records at or above an offset, with the valid bytes of each."""
+        if offset >= self.next_offset or not self.segments:
+            return []
+        ends = [*self.segments.bases[1:], self.next_offset]
+        sizes = [segment.size for segment in self.segments[:-1]] + [self.end]
+        return [(segment, size) for segment, end, size in zip(self.segments, ends, sizes, strict=True) if end > offset]
 
     def follows(self, before: Loaded) -> bool:
         """Whether this is still the same partition, not one created in its place, and not about to be deleted."""

@@ -8,37 +8,24 @@ writes nothing and repairs only in memory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
-import numpy as np
-
-from pylog import limits, trace
+from pylog import trace
 from pylog.directory import checkpoints
 from pylog.directory.brokers import has_written_since
-from pylog.directory.checkpoints import EpochEntry
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
-from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import FAILED, DurablePoint, open_header
-from pylog.log.producer_state import Idleness, ProducerStateManager, load_snapshot
-from pylog.log.recovery.findings import Finding, is_torn
+from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source
-from pylog.log.recovery.replay import replay_segment
-from pylog.log.recovery.sound_tail import sound_tail
+from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_tail, note_missing_tail
+from pylog.log.recovery.replay import load_producers
 from pylog.log.recovery.tier import remote_start
-from pylog.record.batch import Table
-from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
-from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, peek, start_offset_at, walk
-from pylog.segment.header_digest import HeaderDigest, digest_of
+from pylog.segment.batch_walk import peek
 from pylog.segment.names import (
-    INDEX,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
-    SNAPSHOT,
     SWAP,
     TEMPORARY,
     LoadPlan,
@@ -88,11 +75,11 @@ def load(source: Source) -> Loaded:
     with contextlib.suppress(CorruptionError):  # an unreadable id decides nothing
         loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
     if loaded.segments:
-        _load_tail(source, loaded)
-    _note_missing_tail(source, loaded)
-    loaded.durable_offset = _durable_offset(source, loaded)
+        load_tail(source, loaded)
+    note_missing_tail(source, loaded)
+    loaded.durable_offset = durable_offset_of(source, loaded)
     if source.writable:
-        _load_producers(source, loaded)
+        load_producers(source, loaded)
     return loaded
 
 
@@ -122,7 +109,7 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
     found = parse(entry.name)
     assert found is not None
     segment = _segment(source, found.offset, entry.name, entry, source.config.index_interval_bytes, _NONE_PENDING)
-    return _follow(segment, 0, None, verify=False).next_offset
+    return follow_segment(segment, 0, None, verify=False).next_offset
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:
@@ -280,316 +267,3 @@ def _read_epochs(source: Source, loaded: Loaded) -> None:
     except CorruptionError as error:
         path = join(source.directory, LEADER_EPOCH_CHECKPOINT)
         loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is rebuilt from the batches"))
-
-
-# ---- the end -----------------------------------------------------------------------------------------------------------------
-
-
-def _load_tail(source: Source, loaded: Loaded) -> None:
-    """Finds the end of the log."""
-    active = loaded.segments[-1]
-    loaded.clean = not source.writable or (source.clean if loaded.slot is None else _settled(loaded.slot, active))
-    if not loaded.clean:
-        _scan_sealed(source, loaded)
-    if (source.clean and loaded.clean) or (not source.writable and (loaded.slot is None or loaded.same_boot)):
-        _trust_active(source, loaded)
-    else:  # without index files all headers are needed, and the checksums cost little more
-        _scan_active(source, loaded, verify=True)
-        _check_digest(loaded)
-    _note_missing_bytes(loaded)
-
-
-def _check_digest(loaded: Loaded) -> None:
-    """Compares batch headers with the digest in the header, which covers fields outside their checksums (reliability 6.3)."""
-    active, slot = loaded.segments[-1], loaded.slot
-    if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset or loaded.corrupt is not None:
-        return
-    end = slot.published_position
-    sure = loaded.same_boot or slot.durable_position == end  # otherwise a power loss may have changed bytes after the durable end
-    if sure and end <= loaded.end and _digest(loaded, end) != slot.header_digest:
-        message = f"{active.path}: a batch header below position {end} has a changed offset, length or leader epoch"
-        found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
-        loaded.findings.append(found)
-        loaded.corrupt = found
-
-
-def _digest(loaded: Loaded, end: int) -> int:
-    """Returns the digest of the active segment's headers below a position."""
-    known = loaded.digest
-    return known.value if known is not None and known.position == end else digest_of(loaded.segments[-1], end).value
-
-
-def _note_missing_bytes(loaded: Loaded) -> None:
-    """Reports a file that is shorter than its synced end: acknowledged records are lost. Neither pylog nor a broker does that."""
-    active = loaded.segments[-1]
-    missing = loaded.known_position - active.size
-    if missing > 0:
-        message = f"{active.path}: the file ends {missing} bytes before the end that was synced"
-        found = Finding("corrupt", active.path, active.size, missing, loaded.next_offset, None, message)
-        loaded.findings.append(found)
-        loaded.corrupt = loaded.corrupt or found
-
-
-def _settled(slot: DurablePoint | None, active: LogSegment) -> bool:
-    """Whether the header proves that no operation was unfinished."""
-    same = slot is not None and slot.active_base == active.base_offset
-    return slot is not None and same and slot.idle and slot.published_position == active.size
-
-
-@dataclass
-class _Walked:
-    """The result of a walk: the end of the last good batch, the offset after it, the last epoch, and the damage."""
-
-    end: int
-    next_offset: int
-    leader_epoch: int = -1
-    damage: list[Damage] = field(default_factory=list)
-
-
-def _follow(
-    segment: LogSegment, position: int, following: int | None, *, verify: bool, take: Callable[[WalkedRange], None] | None = None
-) -> _Walked:
-    """Walks a segment to its end, and passes each stretch to `take`."""
-    found = _Walked(position, start_offset_at(segment, position))
-    for stretch in walk(segment, position, segment.size, following, verify=verify):
-        table = stretch.table
-        if table.shape[1]:
-            found.end = stretch.shift + int(table[POSITION, -1] + table[SIZE, -1])
-            found.next_offset = int(table[LAST_OFFSET, -1]) + 1
-            found.leader_epoch = max(found.leader_epoch, int(table[LEADER_EPOCH, -1]))
-        if take is not None:
-            take(stretch)
-        if stretch.damage is not None:
-            found.damage.append(stretch.damage)
-    return found
-
-
-def _scan_sealed(source: Source, loaded: Loaded) -> None:
-    """Checks sealed segments that may not have been synced. pylog syncs a segment before it creates the next one."""
-    if loaded.slot is not None:
-        return
-    for segment, following in zip(loaded.segments[:-1], loaded.segments[1:], strict=True):
-        if following.base_offset > source.recovery_point:
-            found = _follow(segment, 0, following.base_offset, verify=True)
-            _judge(source, loaded, segment, found, durable_position=0, last=False)
-
-
-def _trust_active(source: Source, loaded: Loaded) -> None:
-    """Finds the end after a clean shutdown, or for a reader: from the index and the headers after its last entry."""
-    active = loaded.segments[-1]
-    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; a rebuilt index confirms nothing
-    if unindexed or (source.writable and active.times_lag()):  # appends would turn an empty index into one with a gap
-        _scan_active(source, loaded, verify=False)
-        return
-    position = active.locate(limits.INT64_MAX)
-    builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
-    indexed = active.offset_index().last.offset if position else -1
-
-    def take(table: Table, shift: int) -> None:
-        first = int(np.searchsorted(table[LAST_OFFSET], indexed, side="right"))
-        builder.add(table, table.shape[1], first=first, position=shift)
-
-    tail = sound_tail(active, position, _end_told(loaded))
-    if tail is not None:
-        take(tail, 0)
-        last = tail[:, -1].tolist()
-        found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
-    else:
-        found = _follow(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
-    if found.damage and position and found.end == position:  # the index entry is inside the damage: walk all of it
-        _scan_active(source, loaded, verify=False)
-    else:
-        _settle(source, loaded, found, builder)
-
-
-def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
-    """Walks the whole active segment and rebuilds its indexes."""
-    active = loaded.segments[-1]
-    builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
-
-    digest = loaded.digest = HeaderDigest(source.config.index_interval_bytes)
-    loaded.plain = True
-
-    def take(stretch: WalkedRange) -> None:  # all that is made of headers, in one pass
-        table = stretch.table
-        builder.add(table, table.shape[1], position=stretch.shift)
-        digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
-        loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
-
-    found = _follow(active, 0, _end_told(loaded), verify=verify, take=take)
-    if found.damage:
-        loaded.digest = None
-    _settle(source, loaded, found, builder)
-
-
-def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
-    """Applies the result of a walk of the active segment. Synced bytes are never a torn tail."""
-    active = loaded.segments[-1]
-    loaded.builder = active.builder = builder
-    loaded.leader_epoch = found.leader_epoch
-    end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
-    loaded.end, loaded.next_offset = found.end, end
-    _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
-    if loaded.torn is not None and found.end > loaded.end:  # batches after the gap are cut off too
-        loaded.builder = active.builder = active.indexed_to(loaded.end)
-
-
-def _end_told(loaded: Loaded) -> int | None:
-    """Returns the offset after the active segment's last batch, if the header has it, as a limit for earlier batches."""
-    return _offset_told(loaded, loaded.segments[-1].size) or None
-
-
-def _offset_told(loaded: Loaded, position: int) -> int:
-    """Returns the header's log end for a position, if it has one: a truncation inside a batch leaves a gap before it."""
-    slot, active = loaded.slot, loaded.segments[-1]
-    if slot is None or slot.active_base != active.base_offset:
-        return 0
-    if loaded.same_boot and position == slot.published_position:
-        return slot.published_offset
-    return slot.durable_offset if position == slot.durable_position else 0
-
-
-def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:
-    """Turns the damage of a walk into findings: at most one torn tail, everything else is corruption."""
-    if source.foreign or not found.damage:
-        return
-    first = found.damage[0]
-    told = _offset_told(loaded, first.position)  # after a gap left by a truncation: the log end must not go back
-    offset = max(first.offset, loaded.start_offset, told)
-    synced = offset < source.recovery_point  # a broker has synced these offsets
-    torn = is_torn(
-        first,
-        durable_position=segment.size if synced else durable_position,
-        last_segment=last,
-        unsynced_bytes=_unsynced_bytes(loaded),
-    )
-    if torn:
-        loaded.end, loaded.next_offset = first.position, offset
-        _note_torn(loaded, segment, first)
-        return
-    *_, behind = found.damage
-    unsynced = loaded.slot is not None and first is not behind and behind.position >= durable_position
-    if unsynced and is_preallocated(segment, behind):
-        loaded.preallocated = segment.size - found.damage.pop().position
-    findings = [_finding("corrupt", segment, damage) for damage in found.damage]
-    loaded.findings += findings
-    loaded.corrupt = loaded.corrupt or findings[0]
-
-
-def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
-    """Judges the bytes after the end. If pylog is not the writer, or a batch was published there, zeros are a lost batch."""
-    behind = loaded.slot is not None and loaded.slot.published_position <= first.position
-    if behind and segment.file().is_blank(first.position, segment.size):
-        loaded.preallocated = segment.size - first.position
-        segment.size = first.position
-    else:
-        loaded.torn = first._replace(end=segment.size)
-        loaded.findings.append(_finding("torn", segment, loaded.torn))
-
-
-def _unsynced_bytes(loaded: Loaded) -> int:
-    """Returns the largest distance of unsynced batches. Only a power loss leaves a gap before them, not a dying process."""
-    return 0 if loaded.slot is None or loaded.same_boot else loaded.slot.unsynced_bytes
-
-
-def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
-    size = damage.end - damage.position
-    told = {
-        "torn": f"the write of offset {damage.offset} was incomplete: {size} bytes from position {damage.position} on",
-        "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
-    }[kind]
-    return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
-
-
-def _durable_offset(source: Source, loaded: Loaded) -> int:
-    """Returns the synced end: from the durable point, else all of it after a clean shutdown, else Kafka's recovery point.
-
-    Another process may have written since the store was opened with a clean-shutdown marker.
-    """
-    known = loaded.next_offset if source.clean else source.recovery_point
-    if loaded.slot is not None:
-        known = loaded.slot.durable_offset
-    return min(max(known, loaded.start_offset), loaded.next_offset)
-
-
-def _note_missing_tail(source: Source, loaded: Loaded) -> None:
-    """Reports a loss if a snapshot, named by an earlier log end, or the synced recovery point is past the end."""
-    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll in progress writes one for its segment
-    if source.foreign or live or loaded.corrupt is not None:  # the damage is reported instead
-        return
-    told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
-    told[source.recovery_point] = "the recovery point checkpoint"
-    last = max(told)
-    if last > loaded.next_offset:
-        message = f"{source.directory}: {told[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
-        loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))
-
-
-# ---- producers ---------------------------------------------------------------------------------------------------------------
-
-
-def _load_producers(source: Source, loaded: Loaded) -> None:
-    """Returns the producer state at the end. Also rebuilds the transaction index of a segment whose `.index` was missing."""
-    now_ms, expiration_ms = source.clock.now_ms(), source.config.producer_id_expiration_ms
-    loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded, Idleness(now_ms, expiration_ms))
-    loaded.producers.noted = lambda timestamp: _noted(now := source.clock.now_ms(), now, timestamp)
-    forgotten = loaded.producers.expire(now_ms, expiration_ms)
-    if forgotten:
-        trace.later(trace.PRODUCERS_EXPIRED, source.partition, producers=len(forgotten), reason="idle when the log was opened")
-    loaded.findings += [Finding("rebuilt", source.directory, 0, 0, 0, None, text) for text in complaints]
-
-
-def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idleness) -> tuple[ProducerStateManager, list[str]]:
-    """Loads the newest snapshot and replays the batch headers after it. Cost: those headers; none after a clean shutdown.
-
-    A producer has been idle since its last batch's largest timestamp. If that is missing or in the future, since its segment was
-    last written.
-
-    A segment without `.index` has lost its derived files, including the transaction index, so the replay begins there at the
-    latest.
-    """
-    start = loaded.segments.bases[0] if loaded.segments else 0
-    end = min([loaded.next_offset, *loaded.unindexed])
-    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, end, idle)
-    for segment, size in _behind(loaded, state.end_offset):
-        state.noted = partial(_noted, segment.appends.last(idle.now_ms), idle.now_ms)
-        if loaded.plain and segment is loaded.segments[-1]:
-            continue  # already walked, without a producer's batch
-        aborted, complete = replay_segment(segment, size, state)
-        segment.add_aborted(aborted, complete=complete)
-    state.end_offset = loaded.next_offset
-    return state, complaints
-
-
-def _noted(written_ms: int, now_ms: int, timestamp: int) -> int:
-    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)
-
-
-def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
-    """Yields the segments with records at or above an offset, with the valid bytes of each."""
-    if offset >= loaded.next_offset or not loaded.segments:
-        return []
-    ends = [*loaded.segments.bases[1:], loaded.next_offset]
-    sizes = [segment.size for segment in loaded.segments[:-1]] + [loaded.end]
-    return [(segment, size) for segment, end, size in zip(loaded.segments, ends, sizes, strict=True) if end > offset]
-
-
-def epochs_of(loaded: Loaded) -> list[EpochEntry]:
-    """Returns the leader epochs for a writer. Cost: all headers if the checkpoint is missing or damaged.
-
-    A process that raised the log start may have died before it truncated them, while the first segment is below the start. They
-    are not truncated to the first segment's base: if an earlier segment is missing without a reason, they show it.
-    """
-    epochs = _epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
-    raised = bool(loaded.segments) and loaded.start_offset > loaded.segments.bases[0]
-    return checkpoints.truncate_epochs_start(epochs, loaded.start_offset) if raised else epochs
-
-
-def _epochs_from_batches(loaded: Loaded) -> list[EpochEntry]:
-    epochs: list[EpochEntry] = []
-    for segment, size in _behind(loaded, -1):
-        for stretch in walk(segment, 0, size, None):
-            column = stretch.table[LEADER_EPOCH]
-            for batch in np.flatnonzero(np.diff(column, prepend=-2)).tolist():
-                epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
-    return epochs

@@ -25,8 +25,8 @@ from pylog.directory import checkpoints
 from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
 from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, SyncPoint, epoch_after, make_header, unsynced_bound
 from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots, write_snapshot
+from pylog.log.recovery.leader_epochs import epochs_of
 from pylog.log.recovery.loaded import Loaded, Source
-from pylog.log.recovery.loader import epochs_of
 from pylog.log.state import LogState
 from pylog.log.writing.active_segment import ActiveSegment, loaded_segment, new_segment
 from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits, take_back
