@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import pylog
 from pylog.directory.checkpoints import LOG_START, format_offsets
-from pylog.log.checking.check import MOST_FINDINGS
+from pylog.log.checking.log_watch import MOST_FINDINGS
 from pylog.log.checking.report import Report
 from pylog.record.batch import scan_batches
 from pylog.record.format import LAST_OFFSET, POSITION, SIZE

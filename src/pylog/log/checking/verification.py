@@ -16,7 +16,8 @@ from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import FILES, FileSystem, join, read_derived
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
-from pylog.log.checking.check import LogWatch, check_ends, check_files
+from pylog.log.checking.check import check_ends, check_files
+from pylog.log.checking.log_watch import LogWatch
 from pylog.log.checking.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.producer_state import Producer, ProducerStateManager, read_snapshot
 from pylog.log.recovery.findings import Finding
