@@ -17,7 +17,7 @@ from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
-from pylog.log.maintenance.cleaner import Compaction
+from pylog.log.maintenance.cleaning_round import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager

@@ -7,7 +7,9 @@ from functools import partial
 
 from pylog.background import Background
 from pylog.errors import InvalidArgumentError
-from pylog.log.maintenance.cleaner import Compaction, Task, Throttle, clean, clean_due
+from pylog.log.maintenance.cleaner import clean, clean_due
+from pylog.log.maintenance.cleaning_round import Compaction, Task
+from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained
 from pylog.log_manager import LogManager
 from pylog.options import Committed, StoreOptions

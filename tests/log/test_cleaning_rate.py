@@ -10,7 +10,7 @@ import pytest
 import pylog
 from pylog.clock import ManualClock
 from pylog.errors import ClosedError
-from pylog.log.maintenance.cleaner import Throttle
+from pylog.log.maintenance.throttler import Throttle
 
 NOW = 1_700_000_000_000
 

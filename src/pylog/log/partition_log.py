@@ -28,7 +28,8 @@ from pylog.errors import (
 from pylog.fs import Gate, process_id
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
-from pylog.log.maintenance.cleaner import Task, Throttle
+from pylog.log.maintenance.cleaning_round import Task
+from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
 from pylog.log.reading.lookup import Answer

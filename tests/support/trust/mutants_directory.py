@@ -346,7 +346,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_tiered_log_is_compacted",
-        file="pylog/log/maintenance/cleaner.py",
+        file="pylog/log/maintenance/cleaning_round.py",
         text="        _check_local(writer.state, task.source.directory)\n",
         replacement="",
         tests=("tests/test_tiered.py::test_a_log_in_a_tier_is_not_compacted_and_a_line_says_why",),

@@ -71,7 +71,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_cleaning_goes_on_by_old_options",
-        file="pylog/log/maintenance/cleaner.py",
+        file="pylog/log/maintenance/cleaning_round.py",
         text="        altered = self._task.source.options.now is not self._view.options\n",
         replacement="        altered = False\n",
         tests=("tests/test_options_live.py::test_a_compaction_under_way_ends_when_the_topic_is_compacted_no_more",),
@@ -226,7 +226,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="one_rate_for_all_compactions",
-        file="pylog/log/maintenance/cleaner.py",
+        file="pylog/log/maintenance/throttler.py",
         text="            self._paid = max(self._paid, now) + size / self._rate\n",
         replacement="            self._paid += size / self._rate\n",
         tests=("tests/log/test_cleaning_rate.py::test_many_topics_are_compacted_at_the_rate_of_one",),
