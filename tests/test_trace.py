@@ -296,7 +296,7 @@ SILENT = {
     "pylog.log.maintenance.trimming._remove_indexes": "derived from the segment that the truncation's line names",
     "pylog.log.maintenance.trimming._shortened": "an unfinished copy of an earlier try",
     "pylog.log.maintenance.segment_swap.": "compaction leaves one line for a whole log, in the cleaner",
-    "pylog.log.writing.rolling.take_back": "files of a segment that was not begun",
+    "pylog.log.writing.sealing.take_back": "files of a segment that was not begun",
     "pylog.log.writing.writer.LogWriter._undo": "a failed append; the caller has the error",
     "pylog.log.recovery.loader._remove_if_there": "its caller leaves a line",
     "pylog.log.producer_state.drop_snapshots": "its caller leaves a line",

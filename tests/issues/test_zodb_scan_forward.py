@@ -43,8 +43,8 @@ PREPARATION = [  # what a writer does before its first byte
     ActiveFile.cut,
     ActiveFile.trim,
     readying.make_durable,
-    LogWriter._take_header,
-    LogWriter._slot,
+    readying.first_slot,
+    readying.take_header,
     LogWriter._assign_epoch,
 ]
 

@@ -1,11 +1,15 @@
-"""Prepares the active segment for a writer's first append."""
+"""Prepares the active segment and the shared header for a writer's first append."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pylog import trace
-from pylog.log.durable_point import FAILED
+from pylog.config import TopicConfig
+from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, epoch_after, make_header
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.torn_tail import set_aside
+from pylog.log.state import LogState
 from pylog.log.writing.active_file import ActiveFile
 from pylog.segment.segment import LogSegment
 
@@ -30,3 +34,40 @@ def make_durable(source: Source, loaded: Loaded, active: LogSegment, file: Activ
         active.file().copy(start, end, file.raw, start)
     file.raw.sync()
     source.fs.sync_directory(source.directory)
+
+
+def first_slot(
+    loaded: Loaded, state: LogState, ends: dict[str, int], config: TopicConfig, leader_epoch: int, *, unsynced_bytes: int
+) -> DurablePoint:
+    """Returns the slot for the first append. Its epoch is new unless log and options are unchanged.
+
+    Args:
+        loaded, state: the log.
+        ends: of the active segment.
+        config: the topic's options.
+        leader_epoch: of new batches.
+        unsynced_bytes: the largest distance of two unsynced batches.
+    """
+    old = loaded.found or DurablePoint()
+    same = loaded.slot is not None and old.log_start_offset == state.start_offset
+    return replace(
+        DurablePoint(),
+        counter=old.counter,
+        epoch=epoch_after(old, config, same=same),
+        unsynced_bytes=unsynced_bytes,
+        log_start_offset=state.start_offset,
+        truncation_count=old.truncation_count,
+        leader_epoch=leader_epoch,
+        **ends,
+    )
+
+
+def take_header(source: Source, loaded: Loaded, wanted: DurablePoint, now_ms: int) -> DurablePointFile:
+    """Opens the header. Writes a new slot before the first append, unless the current one is exact (reliability 12)."""
+    found = loaded.slot
+    if found is not None and loaded.same_boot and wanted.says_the_same(found):
+        header = DurablePointFile(source.fs, source.directory, write=True)
+        if header.refresh() == found:
+            return header
+        header.close()
+    return make_header(source.fs, source.directory, wanted, now_ms)

@@ -1,4 +1,4 @@
-"""Decides when to roll the active segment (storage-format 6.3), and undoes a roll if the disk is full."""
+"""Decides when to roll the active segment (storage-format 6.3)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import RecordTooLargeError
-from pylog.fs import FileSystem, join, remove_derived
 from pylog.log.recovery.loaded import Source
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
-from pylog.segment.names import LOG, SNAPSHOT, file_name
 from pylog.segment.segment import LogSegment
 
 
@@ -121,12 +119,3 @@ def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
     )
     segment.appends.begun_ms = now_ms
     return segment
-
-
-def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
-    """Removes the files of a segment that was not started. A snapshot ahead of the log would look like a loss."""
-    for suffix in (LOG, SNAPSHOT):
-        path = join(directory, file_name(base_offset, suffix))
-        if fs.exists(path):
-            remove_derived(fs, path)
-    fs.sync_directory(directory)

@@ -23,20 +23,22 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory import checkpoints
 from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
-from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, SyncPoint, epoch_after, make_header, unsynced_bound
-from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots, write_snapshot
+from pylog.log.durable_point import FAILED, DurablePoint, SyncPoint, unsynced_bound
+from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots
 from pylog.log.recovery.leader_epochs import epochs_of
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.state import LogState
 from pylog.log.writing.active_segment import ActiveSegment, loaded_segment, new_segment
-from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits, take_back
+from pylog.log.writing.appends_of_others import take_appends
+from pylog.log.writing.readying import first_slot, take_header
+from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits
+from pylog.log.writing.sealing import seal_files, take_back, write_derived
 from pylog.metrics import Counters
 from pylog.record.batch import Table
 from pylog.record.builder import Encoded
 from pylog.record.few import EncodedBatch
 from pylog.record.format import PRODUCER_ID, SIZE
 from pylog.segment.age import note_begun
-from pylog.segment.log_file import Region
 
 
 class LogWriter:
@@ -94,7 +96,10 @@ class LogWriter:
         if stale:
             trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self.active.next_offset, files=stale)
         self._assign_epoch()
-        self.header = self._take_header()
+        wanted = first_slot(
+            loaded, self.state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
+        )
+        self.header = take_header(source, loaded, wanted, clock.now_ms())
         header, is_changed = self.header, lambda: self.is_catching_up or self.header.changed()
         self._held.hold_files(header.file, self.active.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
         self.checked_offset = self.active.next_offset  # acknowledged records before it have had the right names
@@ -116,32 +121,6 @@ class LogWriter:
             return
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self.active = loaded_segment(self._source, loaded, active, builder)
-
-    def _take_header(self) -> DurablePointFile:
-        """Opens the header. Writes a new slot before the first append, unless the current one is exact (reliability 12)."""
-        wanted = self._slot()
-        found = self._loaded.slot
-        if found is not None and self._loaded.same_boot and wanted.says_the_same(found):
-            header = DurablePointFile(self._fs, self._directory, write=True)
-            if header.refresh() == found:
-                return header
-            header.close()
-        return make_header(self._fs, self._directory, wanted, self._clock.now_ms())
-
-    def _slot(self) -> DurablePoint:
-        """Returns the slot for the first append. Its epoch is new unless log and options are unchanged."""
-        old = self._loaded.found or DurablePoint()
-        same = self._loaded.slot is not None and old.log_start_offset == self.state.start_offset
-        return replace(
-            DurablePoint(),
-            counter=old.counter,
-            epoch=epoch_after(old, self._config, same=same),
-            unsynced_bytes=self._unsynced_bytes,
-            log_start_offset=self.state.start_offset,
-            truncation_count=old.truncation_count,
-            leader_epoch=self.leader_epoch,
-            **self.active.ends(),
-        )
 
     def _assign_epoch(self) -> None:
         """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
@@ -179,29 +158,11 @@ class LogWriter:
         return not self._stale
 
     def _caught_up(self, *, published: bool) -> bool:
-        old, slot = self.header.slot, self.header.refresh()
-        if old is None or slot is None or not self.header.same_boot or slot.flags:
+        slot = take_appends(self.active, self.header, self.producers, self.state.epoch, published=published)
+        if slot is None:
             return False
-        same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
-        size, position = self.active.file.raw.size(), slot.published_position
-        whole = position == size or (position < size and (published or self.active.file.is_blank_at(position)))
-        if slot.epoch % 2 or not same or not whole or slot.published_position < self.active.size:
-            return False
-        for region in self.active.segment.regions(self.active.size, slot.published_position, verify=True):
-            if not self._take(region):
-                return False
-        if (self.active.size, self.active.next_offset) != (slot.published_position, slot.published_offset):
-            return False
-        self.active.file.end = size
         self.active.segment.note_others(self._clock.now_ms())
         self._show(self._with_written(slot, slot.durable_offset))
-        return True
-
-    def _take(self, region: Region) -> bool:
-        """Applies the batches of a region as if this process had written them."""
-        if not self.active.take(region):
-            return False
-        self.producers.replay(region.buffer, region.table)
         return True
 
     # ---- append --------------------------------------------------------------------------------------------------------------
@@ -460,8 +421,7 @@ class LogWriter:
     def _next_segment(self) -> LogState | StorageFailedError:
         """Writes the files that seal the active segment, and creates the next one. Returns the error if the disk is full."""
         try:
-            self.active.write_seal(self._fs, self._directory, self._slot_now.active_inode)
-            self._write_derived()
+            seal_files(self._source, self.active, self.producers, self._slot_now.active_inode, self._clock)
             return self._begin_segment(self.active.next_offset)
         except StorageFailedError as error:
             self._take_back()
@@ -484,12 +444,6 @@ class LogWriter:
     def end_change(self, **fields: Any) -> None:
         """Marks the end of the change."""
         self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
-
-    def _write_derived(self) -> None:
-        """Writes the index files of a full or closing segment, its file time, and the producer snapshot after it."""
-        self.active.write_indexes(self._clock.now_ms())
-        self.producers.rest(self.active.next_offset, self._clock.now_ms(), self._config.producer_id_expiration_ms)
-        write_snapshot(self._fs, self._directory, self.producers)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -519,7 +473,7 @@ class LogWriter:
                 self._held.check()
                 self.flush()
                 self.active.file.trim(self.active.size)
-                self._write_derived()
+                write_derived(self._source, self.active, self.producers, self._clock)
                 self.header.write()  # also the other slot, so that one flipped bit loses nothing
         finally:
             self.abandon()

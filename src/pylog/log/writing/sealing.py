@@ -1,0 +1,32 @@
+"""Writes the files that seal a segment, and removes them again if the next segment cannot be created."""
+
+from __future__ import annotations
+
+from pylog.clock import Clock
+from pylog.fs import FileSystem, join, remove_derived
+from pylog.log.producer_state import ProducerStateManager, write_snapshot
+from pylog.log.recovery.loaded import Source
+from pylog.log.writing.active_segment import ActiveSegment
+from pylog.segment.names import LOG, SNAPSHOT, file_name
+
+
+def seal_files(source: Source, active: ActiveSegment, producers: ProducerStateManager, inode: int, clock: Clock) -> None:
+    """Writes the seal and the derived files of a full segment, whose `.log` file has an inode."""
+    active.write_seal(source.fs, source.directory, inode)
+    write_derived(source, active, producers, clock)
+
+
+def write_derived(source: Source, active: ActiveSegment, producers: ProducerStateManager, clock: Clock) -> None:
+    """Writes the index files of a full or closing segment, its file time, and the producer snapshot after it."""
+    active.write_indexes(clock.now_ms())
+    producers.rest(active.next_offset, clock.now_ms(), source.config.producer_id_expiration_ms)
+    write_snapshot(source.fs, source.directory, producers)
+
+
+def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
+    """Removes the files of a segment that was not started. A snapshot ahead of the log would look like a loss."""
+    for suffix in (LOG, SNAPSHOT):
+        path = join(directory, file_name(base_offset, suffix))
+        if fs.exists(path):
+            remove_derived(fs, path)
+    fs.sync_directory(directory)
