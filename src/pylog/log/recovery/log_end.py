@@ -21,12 +21,12 @@ from pylog.log.recovery.sound_tail import sound_tail
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, start_offset_at, walk
+from pylog.segment.header_digest import HeaderDigest, digest_of
 from pylog.segment.names import (
     INDEX,
     SNAPSHOT,
     file_name,
 )
-from pylog.segment.header_digest import HeaderDigest, digest_of
 from pylog.segment.segment import LogSegment
 
 
