@@ -9,9 +9,10 @@ from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import Checkpoint, EpochEntry
 from pylog.directory.locks import ByteLock
+from pylog.errors import CorruptionError
 from pylog.fs import FileSystem, HeldDirectory, OpenFiles
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.log.durable_point import DELETED, DurablePoint
+from pylog.log.durable_point import DELETED, DurablePoint, open_header
 from pylog.log.options import LiveOptions
 from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.findings import Finding
@@ -19,6 +20,7 @@ from pylog.log.recovery.found_segments import FoundSegments
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.header_digest import HeaderDigest
+from pylog.segment.names import LOG
 from pylog.segment.segment import LogSegment
 
 
@@ -156,6 +158,18 @@ class Loaded:
         """
         return self.clean and self.torn is None and self.corrupt is None and (self.same_boot or not self.preallocated)
 
+    def check_sound(self) -> None:
+        """Raises CorruptionError if a finding prevents writing."""
+        found = self.corrupt
+        if found is not None:
+            raise CorruptionError(
+                f"{found.message}; the partition is open only for reading until it is repaired",
+                path=found.path,
+                position=found.position,
+                offset=found.offset,
+                next_offset=found.next_offset,
+            )
+
     def segments_from(self, offset: int) -> list[tuple[LogSegment, int]]:
         """Returns the segments with records at or above an offset, with the valid bytes of each."""
         if offset >= self.next_offset or not self.segments:
@@ -168,3 +182,21 @@ class Loaded:
         """Whether this is still the same partition, not one created in its place, and not about to be deleted."""
         flags = 0 if self.slot is None else self.slot.flags
         return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)
+
+
+def unchanged_since_load(source: Source, loaded: Loaded) -> bool:
+    """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
+    header = open_header(source.fs, source.directory)
+    if header is not None:
+        slot, same_boot = header.refresh(), header.same_boot
+        header.close()
+        if slot != loaded.found or same_boot != loaded.same_boot:
+            return False  # it was written, or replaced by a copy
+    elif loaded.found is not None:
+        return False
+    if not loaded.segments:
+        fs, directory = source.fs, source.directory
+        return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
+    last, end, size = loaded.segments[-1], loaded.end, loaded.file_size
+    same = source.fs.exists(last.path) and last.file().size() == size
+    return same and (not loaded.preallocated or last.file().is_blank(end, size))

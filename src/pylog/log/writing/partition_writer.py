@@ -17,17 +17,16 @@ from pylog.clock import Clock
 from pylog.directory.locks import ByteLock, is_owned, under
 from pylog.errors import (
     ClosedError,
-    CorruptionError,
     DirectoryReplacedError,
     IllegalStateError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import OpenFiles
-from pylog.log.durable_point import mark_failed, open_header
+from pylog.log.durable_point import mark_failed
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
-from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.loaded import Loaded, Source, unchanged_since_load
 from pylog.log.recovery.loader import deleted, load
 from pylog.log.recovery.loading_lines import tell_of_loading
 from pylog.log.state import LogState, first_state
@@ -37,7 +36,6 @@ from pylog.log.writing.requests import Request
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.types import Acknowledgement
-from pylog.segment.names import LOG
 from pylog.segment.segment import vanished
 
 
@@ -205,7 +203,7 @@ class PartitionWriter:
         self.take_changes()
         if self.writer is None:
             self._agree()  # only writers read the options' mark in the header
-        self.check_sound()
+        self.loaded.check_sound()
         if self.writer is None:
             self._context.before_first_write()
             self.writer = self._new_writer()
@@ -253,7 +251,7 @@ class PartitionWriter:
             self.writer.check_alive()
             if not self.writer.is_current() and not self.writer.catch_up():
                 self._load()
-        elif not self._is_as_loaded():
+        elif not unchanged_since_load(self.source, self.loaded):
             self._load()
         self._session = self._partition_lock.session
 
@@ -276,35 +274,6 @@ class PartitionWriter:
         """
         session = self._partition_lock.session
         return session > 0 and self._session == session and self.writer is not None
-
-    def _is_as_loaded(self) -> bool:
-        """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
-        header = open_header(self.source.fs, self.source.directory)
-        if header is not None:
-            slot, same_boot = header.refresh(), header.same_boot
-            header.close()
-            if slot != self.loaded.found or same_boot != self.loaded.same_boot:
-                return False  # it was written, or replaced by a copy
-        elif self.loaded.found is not None:
-            return False
-        if not self.loaded.segments:
-            fs, directory = self.source.fs, self.source.directory
-            return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
-        last, end, size = self.loaded.segments[-1], self.loaded.end, self.loaded.file_size
-        same = self.source.fs.exists(last.path) and last.file().size() == size
-        return same and (not self.loaded.preallocated or last.file().is_blank(end, size))
-
-    def check_sound(self) -> None:
-        """Raises CorruptionError if a finding prevents writing."""
-        found = self.loaded.corrupt
-        if found is not None:
-            raise CorruptionError(
-                f"{found.message}; the partition is open only for reading until it is repaired",
-                path=found.path,
-                position=found.position,
-                offset=found.offset,
-                next_offset=found.next_offset,
-            )
 
     def release(self) -> bool:
         """Closes the writer of an idle log, because other logs need its descriptors. The next write creates another one.
