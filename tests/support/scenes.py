@@ -215,10 +215,12 @@ def a_sync_fails(path: Path) -> None:
 
 @scene("DIRECTORY_REPLACED")
 def a_directory_is_removed(path: Path) -> None:
-    store = opened(path)
+    clock = ManualClock(NOW)
+    store = opened(path, clock=clock)
     store.create_topic("orders")
     store.log("orders").append(b"x")
     shutil.rmtree(path / "orders-0")
+    clock.advance(1)  # the names are checked once a millisecond
     with pytest.raises(pylog.DirectoryReplacedError):
         store.log("orders").append(b"x")
     store.close()
