@@ -297,8 +297,10 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         text="[lines[0].removeprefix(BOM_UTF8), *lines[1:]] if number == 1 else lines",
         replacement="lines",
         tests=(
-            "tests/cli/test_records.py::"
-            + "test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_record[stdin---format jsonl-]",
+            (
+                "tests/cli/test_records.py::"
+                "test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_record[stdin---format jsonl-]"
+            ),
         ),
         why="`pylog produce` refuses JSON lines that begin with a byte-order mark, and keeps the mark in a line of text.",
     ),
