@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,15 +138,16 @@ def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_a
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2, 1000], ids=["once", "twice", "from then on"])
 @pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
-def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_again(tmp_path: Path, call: str) -> None:
+def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_again(tmp_path: Path, call: str, times: int) -> None:
     for number in range(1, 40):
         fs, directory = FaultyFileSystem(), tmp_path / f"{number}"
         store = pylog.open(directory, fs=fs)
         store.create_topic("t", partition_count=2)
         for partition in range(2):
             store.log("t", partition).append(b"x")
-        fs.faults = Faults({call: {number}})
+        faults = fs.faults = Faults({call: set(range(number, number + times))})
         try:
             store.delete_topic("t")
             failed = False
@@ -152,14 +156,68 @@ def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_aga
         fs.faults = Faults()
         store.close()
         with pylog.open(directory) as again:
+            assert failed or "t" not in again.topics()
             if "t" in again.topics():
                 assert [again.log("t", partition).end_offset for partition in range(2)] == [1, 1]
             assert read_catalog(OsFileSystem(), str(directory)).deleting == {}
         assert not [path.name for path in directory.iterdir() if path.name.endswith("-delete")]
-        if not failed:
+        if faults.counts.get(call, 0) < number:  # it came to its end before
             break
     else:
         pytest.fail("the calls never came to an end")
+
+
+class OfferedRoom(FaultyFileSystem):
+    """Something happens when a store gives its reserve back to a full disk."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self.then = then
+
+    def open_locks(self, path: str) -> Any:
+        file = super().open_locks(path)
+        give_room = file.give_room
+
+        def given(size: int) -> None:
+            give_room(size)
+            self.then()
+
+        file.give_room = given  # type: ignore[method-assign]
+        return file
+
+
+@pytest.mark.parametrize("call", ["rename", "sync_directory"])
+def test_a_deletion_that_goes_on_after_a_full_disk_leaves_a_topic_alone_that_was_made_meanwhile(
+    tmp_path: Path, call: str
+) -> None:
+    made: set[Path] = set()
+    for number in range(1, 40):
+
+        def make_again(directory: Path = tmp_path / f"{number}") -> None:
+            with pylog.open(directory) as other:
+                if "t" not in other.topics():
+                    other.create_topic("t", partition_count=2)
+                    other.log("t").append(b"new")
+                    made.add(directory)
+
+        fs = OfferedRoom(make_again)
+        with pylog.open(tmp_path / f"{number}", fs=fs) as store:
+            store.create_topic("t", partition_count=2)
+            store.log("t").append(b"old")
+            faults = fs.faults = Faults({call: {number}})
+            with contextlib.suppress(pylog.StorageFailedError):  # the log could not be closed
+                store.delete_topic("t")
+            fs.faults = Faults()
+        with pylog.open(tmp_path / f"{number}") as again:
+            if tmp_path / f"{number}" in made:
+                assert [record.value for record in again.log("t").records()] == [b"new"]
+                assert again.log("t").append(b"more") == 1
+                assert again.verify().ok
+        if faults.counts.get(call, 0) < number:
+            break
+    else:
+        pytest.fail("the calls never came to an end")
+    assert made
 
 
 def test_an_exclusive_writer_refuses_a_second_one_and_no_reader(tmp_path: Path) -> None:

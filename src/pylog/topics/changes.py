@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,16 @@ from pylog.log.recovery.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
-from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
+from pylog.topics.deleting import (
+    BegunDeletion,
+    decide_deletion,
+    deletion_of,
+    free_names,
+    note_removed,
+    pending_names,
+    remove_directories,
+    rename_deleted,
+)
 from pylog.topics.links import check_deletable
 from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
@@ -110,19 +119,38 @@ class TopicChanges:
                 config = read_catalog(self._fs, self._root).config_of(partition.topic)
                 mark_options(self._fs, directory, mark_of(config))
 
-    def delete(self, name: str) -> None:
-        """Deletes a topic, for good when this returns."""
+    def deletion(self, name: str) -> Callable[[], None]:
+        """Returns the deletion of a topic, which no crash undoes once it has returned. If it fails, it can be called again: it
+        then goes on with the same topic, even if another process has made a topic of that name since.
+        """
+        return partial(self._delete, name, [])
+
+    def _delete(self, name: str, begun: list[BegunDeletion]) -> None:
         with self._locks.root.entered():
-            topic = find_topic(self._fs, self._root, name)  # another store may have deleted and created it in between
-            self.check_deletable(topic)
-            directories = decide_deletion(self._fs, self._root, topic)
-            self._forget_ends(name, topic.partition_ids)
+            if not begun:
+                found = find_topic(self._fs, self._root, name)  # another store may have deleted and created it in between
+                self.check_deletable(found)
+                begun.append(deletion_of(self._fs, self._root, found))
+            self._decide(*begun)
+            topic, directories = begun[0]
         for directory, target in directories.items():
             self._rename(directory, target)
         remove_directories(self._fs, self._root, directories.values(), "its topic was deleted")
         with self._locks.root.entered():
             note_removed(self._fs, self._root, directories.values())
         trace.line(trace.TOPIC_DELETED, topic=name, partitions=topic.partition_ids, id=topic.id)
+
+    def _decide(self, begun: BegunDeletion) -> None:
+        """Decides a deletion, unless an earlier attempt did. Under the root's lock."""
+        name, numbers = begun.topic.name, begun.topic.partition_ids
+        there = find_topics(self._fs, self._root).get(name)
+        if there is None:
+            self._fs.sync_directory(self._root)  # the attempt that decided it may have failed before this
+        elif there.id != begun.topic.id:
+            return  # the directories of the deleted one had other names before this one was made
+        else:
+            decide_deletion(self._fs, self._root, begun)
+        self._forget_ends(name, numbers)
 
     def check_deletable(self, topic: Topic) -> None:
         """Refuses to delete a topic that has a partition behind a symbolic link, or records in a broker's remote tier."""

@@ -7,7 +7,7 @@ import errno
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,17 +25,30 @@ from pylog.topics.topic import Topic
 _DIRECTORY_NAME_CHARACTERS: Final = 255
 
 
-def decide_deletion(fs: FileSystem, root: str, topic: Topic) -> dict[str, str]:
-    """Writes down that a topic goes, which decides it. Under the root's lock, as `topic` was read.
+class BegunDeletion(NamedTuple):
+    """The deletion of a topic, as far as a call has begun it.
 
-    Returns:
-        Its partition directories, with the names that they get for it.
+    Attributes:
+        topic: the topic.
+        directories: its partition directories, with the names that they get for it.
     """
-    catalog = read_catalog(fs, root)
+
+    topic: Topic
+    directories: dict[str, str]
+
+
+def deletion_of(fs: FileSystem, root: str, topic: Topic) -> BegunDeletion:
+    """Chooses the names that a topic's directories get for its deletion. Under the root's lock, as `topic` was read."""
+    deleting = read_catalog(fs, root).deleting
     names = [directory_name(TopicPartition(topic.name, number)) for number in topic.partition_ids]
-    directories = {name: catalog.deleting.get(name) or deletion_name(name) for name in names}
+    return BegunDeletion(topic, {name: deleting.get(name) or deletion_name(name) for name in names})
+
+
+def decide_deletion(fs: FileSystem, root: str, begun: BegunDeletion) -> None:
+    """Writes down that a topic is deleted, which decides it. Under the root's lock."""
+    topic, directories = begun
+    catalog = read_catalog(fs, root)
     write_catalog(fs, root, msgspec.structs.replace(without(catalog, [topic.name]), deleting=catalog.deleting | directories))
-    return directories
 
 
 def deletion_name(name: str) -> str:

@@ -331,6 +331,14 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="The last line of a stream with a bad option is PySpark's UnboundLocalError.",
     ),
     Mutant(
+        name="a_deletion_goes_on_after_a_full_disk",
+        file="pylog/topics/changes.py",
+        text="            if not begun:\n",
+        replacement="            if True:\n",
+        tests=("tests/test_store.py::test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_again",),
+        why="A deletion that a full disk stopped half-way says that there is no such topic when it is repeated with the reserve.",
+    ),
+    Mutant(
         name="a_read_only_file_system_is_called_so",
         file="pylog/fs/system.py",
         text="            if write and os.statvfs(path).f_flag & os.ST_RDONLY:",
