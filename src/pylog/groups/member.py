@@ -507,7 +507,7 @@ class GroupMember:
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
                 decisions.check_commit(self._read(image), self._member_id, self._epoch, partitions)
-                there.append(items, self._offsets.clock.now_ms(), durability)
+                there.append(items.records, self._offsets.clock.now_ms(), durability, check=items.check)
 
         if self._heartbeat is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
@@ -516,7 +516,7 @@ class GroupMember:
                 f"the consumer was removed from the group {self._group!r} after this commit was requested, and has joined again"
             )
             raise FencedMemberError(f"{told}; commit the current positions")
-        if items:
+        if items.records:
             self._offsets.with_partition(self._group, act)
 
     def leave(self) -> None:

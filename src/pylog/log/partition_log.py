@@ -217,6 +217,7 @@ class PartitionLog:
         atomic: bool = False,
         *,
         by_owner: bool = False,
+        check: Callable[[], object] | None = None,
     ) -> Acknowledgement:
         """Appends rows: one acknowledgement, one sync.
 
@@ -227,6 +228,7 @@ class PartitionLog:
             producer: the numbers of the batch; None without idempotence.
             atomic: true if the rows must form one batch.
             by_owner: true if the caller is the part of pylog that owns this internal topic.
+            check: called under the partition's lock before the write; if it raises, nothing is appended.
 
         Raises:
             As `Log.append_batch`.
@@ -245,6 +247,7 @@ class PartitionLog:
             self.writer()  # a log that accepts no writes also refuses an empty append
             end = self.end_offset
             return Acknowledgement(range(end, end), request.level, duplicate=False)
+        request.check = check
         return self._committed(request)
 
     def append_batches(

@@ -11,6 +11,7 @@ from pylog.arguments import checked_int
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
+    ClosedError,
     InvalidArgumentError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
@@ -18,6 +19,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition, encoded
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
@@ -34,6 +36,7 @@ from pylog.offsets.schema import (
 )
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics.partitions import directory_name
 
 Result = TypeVar("Result")
 PartitionLike = TopicPartition | tuple[str, int]
@@ -55,6 +58,27 @@ class GroupView(NamedTuple):
 
 def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
     return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
+
+
+class CommitRecords(NamedTuple):
+    """The records of a commit.
+
+    Attributes:
+        records: the keys and values.
+        logs: those that the offsets are for.
+    """
+
+    records: list[KeyValue]
+    logs: list[PartitionLog]
+
+    def check(self) -> None:
+        """Raises UnknownTopicOrPartitionError if a topic was deleted since the commit was called. Cost: one pread a partition."""
+        for log in self.logs:
+            try:
+                log.snapshot()
+            except ClosedError as error:
+                told = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
+                raise UnknownTopicOrPartitionError(told, path=log.directory) from error
 
 
 class Members(Protocol):
@@ -98,15 +122,15 @@ class OffsetManager:
     ) -> None:
         """See `OffsetStore.commit`."""
         items = self.items(group_id, offsets)
-        if items:
+        if items.records:
             self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
 
-    def _commit(self, there: OffsetsPartition, group_id: str, items: list[KeyValue], durability: Durability | None) -> None:
+    def _commit(self, there: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
         """Looks first, then appends: under one lock for both, threads could not share a sync."""
         if self.members.is_possible(there.directory):
             with there.image() as image:
                 self.refuse_members(group_id, _view(there, image, checked_group(group_id)))
-        there.append(items, self.clock.now_ms(), durability)
+        there.append(items.records, self.clock.now_ms(), durability, check=items.check)
 
     def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
@@ -114,30 +138,33 @@ class OffsetManager:
             what = f"the group {group_id!r} has active members ({len(living)}, such as {min(living)})"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-    def items(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:
+    def items(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> CommitRecords:
         """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
         name = checked_group(group_id)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         now_ms = self.clock.now_ms()
-        return [self._item(name, partition, given, now_ms) for partition, given in offsets.items()]
+        logs: list[PartitionLog] = []
+        return CommitRecords([self._item(name, partition, given, now_ms, logs) for partition, given in offsets.items()], logs)
 
-    def _item(self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int) -> KeyValue:
-        """The record of one offset, checked."""
+    def _item(
+        self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int, logs: list[PartitionLog]
+    ) -> KeyValue:
+        """The record of one offset, checked. Adds the log that it is for to `logs`."""
         key = checked_partition(partition)
         if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
-            self._check_in_log(key, given)
+            logs.append(self._check_in_log(key, given))
             return offset_key(name, format_partition_key(key)), format_offset(given, b"", None, now_ms)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
         epoch = None if epoch is None else checked_int("leader_epoch", epoch, 0, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
-        self._check_in_log(key, offset)
+        logs.append(self._check_in_log(key, offset))
         return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
 
-    def _check_in_log(self, partition: TopicPartition, offset: int) -> None:
-        """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
+    def _check_in_log(self, partition: TopicPartition, offset: int) -> PartitionLog:
+        """Looks at the log of now, and returns it: another process may have deleted it, made it again, or cut it."""
         log = self._manager.known_log(partition)
         try:
             end = log.snapshot().end_offset
@@ -146,6 +173,7 @@ class OffsetManager:
         if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
             told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
+        return log
 
     def _checked_metadata(self, metadata: object) -> bytes:
         if metadata is None:  # groups-and-transactions 1.6
@@ -228,8 +256,9 @@ class OffsetManager:
     def forgetting(self, topic: str) -> Iterator[None]:
         """Deletes what groups had committed for a topic, once it was deleted inside; its store does this.
 
-        Later commits are kept: they can be for a topic that another process has created under the same name. A failed deletion
-        is logged, because the topic is deleted anyway.
+        A commit checks under the lock of the group's offsets that its topic is still there, so none arrives later. If another
+        process has created a topic of the same name by then, commits from after the beginning of the deletion are kept. A failed
+        deletion is logged, because the topic is deleted anyway.
         """
         there = list(self._topic.all_partitions())
         ends = [each.end_offset for each in there]
@@ -246,11 +275,11 @@ class OffsetManager:
 
     def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
         def found(image: Image) -> dict[bytes, Expiry]:
-            return {
-                name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, before).items()
-            }
+            end = before if topic.decode() in self._manager.topics() else limits.INT64_MAX
+            return {name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, end).items()}
 
-        self._delete(there, found, f"topic {topic.decode()} was deleted")
+        with there.exclusively():  # a commit that has passed its check is in the log then
+            self._delete(there, found, f"topic {topic.decode()} was deleted")
 
     def look(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""

@@ -145,15 +145,25 @@ class OffsetsPartition:
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
-    def append(self, items: Sequence[KeyValue], now_ms: int, durability: Durability | None, *, atomic: bool = True) -> None:
+    def append(
+        self,
+        items: Sequence[KeyValue],
+        now_ms: int,
+        durability: Durability | None,
+        *,
+        atomic: bool = True,
+        check: Callable[[], object] | None = None,
+    ) -> None:
         """Appends records, all or none of them if `atomic`. They are part of the image when this returns.
+
+        `check` is called under the partition's lock before the write. Nothing is appended if it raises.
 
         Raises:
             RecordTooLargeError: they do not fit into one batch. As `Log.append`.
         """
         clock_ms = self._log.clock.now_ms()
         rows = records_of([(key, value, (), now_ms) for key, value in items], clock_ms)
-        offsets = self._log.append(clock_ms, rows, durability=durability, atomic=atomic, by_owner=True).offsets
+        offsets = self._log.append(clock_ms, rows, durability=durability, atomic=atomic, by_owner=True, check=check).offsets
         with self._guard:
             if self._position == offsets.start:  # otherwise the replay finds them
                 for offset, (key, value) in zip(offsets, items, strict=True):

@@ -202,4 +202,15 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         ),
         why="A group does not read the first records of a topic that was deleted and created again.",
     ),
+    Mutant(
+        name="commits_do_not_check_their_topic",
+        file="pylog/offsets/offset_manager.py",
+        text="durability, check=items.check)",
+        replacement="durability)",
+        tests=(
+            "tests/groups/test_deleted_topics.py::test_a_commit_that_arrives_after_this_store_deleted_its_topic_is_refused",
+            "tests/groups/test_deleted_topics.py::test_a_commit_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused[deleted]",
+        ),
+        why="A commit that arrives after its topic was deleted counts for the next topic of this name.",
+    ),
 )

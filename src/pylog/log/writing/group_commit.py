@@ -65,7 +65,8 @@ class GroupCommit:
             self.appending = True
             with lock:
                 writer = self._current()
-                if len(requests) == 1 and requests[0].producer is None and requests[0].options is self._source.options.now:
+                only = requests[0] if len(requests) == 1 else None
+                if only and only.producer is None and only.check is None and only.options is self._source.options.now:
                     self._commit_group(grouped(requests, writer.state.end_offset), writer)  # the usual case
                 else:
                     for group in self._groups(self._fitting(requests), writer):
@@ -86,12 +87,14 @@ class GroupCommit:
         """Returns the requests that fit the current options. Older requests are checked again, and may be refused."""
         options = self._source.options.now
         for request in requests:
-            if request.options is not options:
-                try:
+            try:
+                if request.options is not options:
                     refit(request, options, self._clock.now_ms())
-                except PylogError as error:  # raised by the requesting thread
-                    request.refuse(error)
-                    continue
+                if request.check is not None:
+                    request.check()
+            except PylogError as error:  # raised by the requesting thread
+                request.refuse(error)
+                continue
             yield request
 
     def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:

@@ -61,6 +61,7 @@ class Request:
         asked: the caller's codec and durability; None for the topic's.
         now_ms: the wall clock at its creation, in milliseconds.
         count, size: the number of records, and a lower bound of the bytes of their batches.
+        check: called under the partition's lock before the write; None for no check. The request fails with the error it raises.
         acknowledgement: set when it is committed.
         error: set when it has failed.
         done: true if one of the two is set, or its thread no longer waits.
@@ -72,6 +73,7 @@ class Request:
     __slots__ = (
         "acknowledgement",
         "asked",
+        "check",
         "count",
         "done",
         "encoder",
@@ -110,6 +112,7 @@ class Request:
         alone = pieces[0] if len(pieces) == 1 else None
         self.count = sum(map(len, pieces)) if alone is None else len(alone)
         self.size: int = sum(map(_size_bound, pieces)) if alone is None else alone.size_bound
+        self.check: Callable[[], object] | None = None
         self.acknowledgement: Acknowledgement | None = None
         self.error: Exception | None = None
         self.done = False
