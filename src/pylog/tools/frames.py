@@ -111,8 +111,9 @@ def _column(buffer: Bytes) -> Table:
     base, length, epoch, magic, crc, attributes, delta, first, largest, producer, producer_epoch, sequence, count = HEADER.unpack(
         buffer[:HEADER_SIZE].tobytes()
     )
+    last = (base + delta + (1 << 63)) % (1 << 64) - (1 << 63)  # a sum of 64 bits, as in Java
     good = int(kernels.checksum(buffer, ATTRIBUTES_AT, buffer.size)) == crc
-    numbers = (0, LOG_OVERHEAD + length, base, base + delta, count, first, largest, attributes, magic, epoch, producer)
+    numbers = (0, LOG_OVERHEAD + length, base, last, count, first, largest, attributes, magic, epoch, producer)
     column = np.array((*numbers, producer_epoch, sequence, crc, CRC_GOOD if good else CRC_BAD), np.int64)
     assert column.size == COLUMN_COUNT
     return column.reshape(COLUMN_COUNT, 1)

@@ -29,6 +29,7 @@ from pylog.record.format import (
     CRC_STATE,
     CREATE_TIME,
     HEADER_SIZE,
+    LAST_OFFSET,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -76,7 +77,9 @@ def rows_by_batch(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
 
     Cost: 2 µs per record; memory for one Arrow batch.
     """
-    sound = (table[MAGIC] == 2) & (table[CRC_STATE] == CRC_GOOD)
+    sound = (
+        (table[MAGIC] == 2) & (table[CRC_STATE] == CRC_GOOD) & (table[COUNT] >= 0) & (table[LAST_OFFSET] >= table[BASE_OFFSET])
+    )
     first, count = 0, table.shape[1]
     for end in [*(np.flatnonzero(np.diff(sound)) + 1).tolist(), count] if count else ():
         if sound[first]:
@@ -148,6 +151,8 @@ def _as_far_as_it_goes(entry: Bytes, column: Table) -> Iterator[Row]:
     payload = entry[HEADER_SIZE:]
     if count == 0:
         return
+    if count < 0:
+        raise CorruptionError(f"the batch at offset {base} has the negative count {count}", offset=base)
     data = bytes(Scratch().decompress(codec, payload) if codec else payload)
     appended = int(column[ATTRIBUTES]) & LOG_APPEND_TIME_BIT
     at = 0

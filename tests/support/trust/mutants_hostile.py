@@ -63,4 +63,24 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         tests=(_WRAPPERS + "test_each_error_of_records_that_cannot_be_read_says_as_a_number_where_reading_goes_on[bomb]",),
         why="A program cannot read on after a decompression bomb or an unknown codec.",
     ),
+    Mutant(
+        name="arrow_offsets_are_believed",
+        file="pylog/record/from_arrow.py",
+        text="            _check_layout(batch)\n            yield",
+        replacement="            yield",
+        tests=(
+            "tests/record/test_arrow_layout.py::test_a_column_whose_offsets_go_back_or_lead_outside_is_refused[append-binary-offsets0]",
+        ),
+        why="Arrow data with offsets that go back is appended as other records.",
+    ),
+    Mutant(
+        name="a_negative_count_of_a_dump",
+        file="pylog/tools/records.py",
+        text=" & (table[COUNT] >= 0)",
+        replacement="",
+        tests=(
+            "tests/tools/test_like_kafka_lies.py::test_a_batch_with_impossible_numbers_is_shown_or_not[data-a negative count]",
+        ),
+        why="A dump in Kafka's format ends in an error of Python's.",
+    ),
 )
