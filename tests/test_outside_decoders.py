@@ -65,7 +65,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize("topic", CASES, ids=lambda topic: topic.name)
 def test_their_decoder_reads_the_records_that_pylog_wrote(ours: Path, topic, library: ModuleType) -> None:
-    for partition in range(topic.partition_count):
+    for partition in range(topic.partitions):
         expected = {record.offset: record for record in topic.expected() if record.partition == partition}
         end = 0
         for batch in batches(library, ours / f"{topic.name}-{partition}"):
