@@ -275,6 +275,8 @@ def test_files_that_are_restored_in_place_are_taken_as_they_are(path: Path) -> N
         assert log.read(log.end_offset - 1).value == b"z"
 
 
+@pytest.mark.pair("truncation", "second process")
+@pytest.mark.pair("delete_records", "second process")
 def test_another_process_that_truncates_compacts_or_deletes_is_not_taken_for_a_restore(path: Path) -> None:
     with pylog.open(path) as store:
         log = store.log("t")

@@ -35,6 +35,7 @@ def remove(path: Path, names: tuple[str, ...]) -> None:
         (path / name).unlink()
 
 
+@pytest.mark.pair("close", "second process")
 @pytest.mark.parametrize("names", REMOVED)
 @pytest.mark.parametrize(("first", "second"), [("exclusive", "shared"), ("exclusive", "exclusive"), ("shared", "exclusive")])
 def test_no_second_writer_is_let_in_that_the_lock_files_would_have_kept_out(
