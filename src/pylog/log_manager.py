@@ -28,7 +28,7 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FILES, WRITERS, Door, FileSystem, Gate, HeldDirectory, join, process_id
+from pylog.fs import FILES, WRITERS, Door, FileSystem, Gate, HeldDirectory, join, living, process_id
 from pylog.full_disk import FullDisk
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
@@ -158,7 +158,7 @@ class LogManager:
             self.topic_changes += 1
             for log in self._let_go(name):  # of a topic that another store deleted
                 with suppress(PylogError):  # its files are deleted: only their descriptors are left
-                    log.close()
+                    log.close(deleted=True)
             return topic
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
@@ -215,7 +215,7 @@ class LogManager:
             self._check_names(name)
             self.root.leave_clean_state()
             for log in self._let_go(name):
-                log.close()
+                log.close(deleted=True)
             self.full_disk.freeing(self.root.changes.deletion(name))
             self.topic_changes += 1
 
@@ -415,11 +415,11 @@ class LogManager:
             self._close()
 
     def _close(self) -> None:
+        self.gate.shut()  # before the guard is taken, which calls of other threads would take again and again
         with trace.TELLING, trace.holding(), self._guard:
             if self.is_closed:
                 return
             self.is_closed = True
-            self.gate.shut()
             try:
                 trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
                 self._close_logs()
@@ -438,7 +438,7 @@ class LogManager:
             if self._options.tick_interval_ms is not None and self.failures.count == 0:
                 with suppress(PylogError):  # only a hint becomes stale
                     remove_background_errors(self.fs, self.path)
-        for reader in list(self._readers):
+        for reader in living(self._readers):
             reader.close()
 
     def release(self) -> None:

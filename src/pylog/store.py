@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakSet
 
 from pylog import trace
 from pylog.clock import Clock
-from pylog.errors import IllegalStateError
 from pylog.factory_made import FactoryMade
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, living
 from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
@@ -490,21 +489,26 @@ class Store(FactoryMade, factory="pylog.open"):
         releases the locks. May be called twice.
 
         Sent records are appended. Consumers leave their groups and commit nothing, so uncommitted records are read again. A
-        consumer
-        that is in a call of another thread is not closed: its next access to a log raises ClosedError.
+        consumer that is in a call of another thread is not closed: its next access to a log raises ClosedError. A call of another
+        thread, on any object of the store, ends with its result or with ClosedError; this waits for running calls, for each log
+        and for the store 10 seconds at most. `close` of a consumer or producer of a closed store does nothing.
 
         Raises:
             StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed all the same.
         """
-        try:
+        with ExitStack() as last:
+            last.callback(self._close_clients)  # again: those that another thread created meanwhile
+            last.callback(self._close_logs)
             self._close_clients()
-        finally:
-            self._close_logs()
 
     def _close_clients(self) -> None:
+        consumers = living(self._consumers)
         with ExitStack() as last:
-            for consumer in list(self._consumers):
-                last.callback(_close_unless_busy, consumer)
+            if consumers:
+                from pylog.consumer.consumer import close_with_store
+
+                for consumer in consumers:
+                    last.callback(close_with_store, consumer)
             for core in list(self._departing):
                 last.callback(core.abandon)
             for producer in list(self._producers):  # first, so that acknowledged records are in the logs
@@ -533,8 +537,3 @@ def manager_of(store: Store) -> LogManager:
 def departing_of(store: Store) -> list[ConsumerCore]:
     """The cores of consumers that were dropped without `close`, and have not left their groups yet."""
     return store._departing
-
-
-def _close_unless_busy(consumer: Consumer) -> None:
-    with suppress(IllegalStateError):
-        consumer.close(autocommit=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import Final, Self
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from pylog.consumer.positions import EARLIEST, LATEST
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
 from pylog.dropping import has_been_dropped
 from pylog.errors import (
+    ClosedError,
     IllegalStateError,
     InvalidArgumentError,
 )
@@ -466,7 +469,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
 
         A signal handler may call it too. During another call of the same thread, it takes effect when that call ends; a `poll`
         then returns at once, without records. A consumer that is dropped without `close` warns with a `ResourceWarning`, leaves
-        its group and commits nothing.
+        its group and commits nothing. If its store is closed, or is being closed by another thread, nothing is committed either.
 
         Args:
             autocommit: false to skip the commit. May be a positional argument, as in kafka-python.
@@ -479,9 +482,13 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         if self._steps.are_under_way:
             self._steps.put_off(partial(self.close, autocommit))
             return
-        with self._guard, self._steps:
-            self._polling.in_hand = iter(())
-            self._core.close(autocommit=autocommit)
+        try:
+            with self._guard, self._steps:
+                self._polling.in_hand = iter(())
+                self._core.close(autocommit=autocommit)
+        except ClosedError:
+            if not (self._manager.gate.is_shut or self._guard.is_ended_elsewhere):
+                raise  # else the store is closed, or another thread is closing it
 
 
 def new_consumer(
@@ -503,6 +510,13 @@ def new_consumer(
     made = Consumer.__new__(Consumer)
     made._begin(manager, offsets, topics, options, clock, departing)
     return made
+
+
+def close_with_store(consumer: Consumer) -> None:
+    """Closes a consumer for its store, unless another thread is in a call of it: that one gets ClosedError from its next call."""
+    consumer._guard.ended_by = get_ident()
+    with suppress(IllegalStateError):
+        consumer.close(autocommit=False)
 
 
 def polling_of(consumer: Consumer) -> Polling:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import RLock
+from _thread import RLock, get_ident
 from collections.abc import Callable
 
 from pylog.awaitables import refuse_awaitable
@@ -17,14 +17,19 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     It is a subclass of a lock, so that it is released in one step, which no interrupt can split. An interrupt during `__enter__`
     releases it.
 
+    Attributes:
+        closed: true once the consumer is closed.
+        ended_by: the thread that is closing the store; None before that.
+
     Raises:
-        IllegalStateError: on entering, if another thread is in a call.
-        ClosedError: on entering, if the consumer is closed, or this is a forked child.
+        IllegalStateError: on entering, if another thread is in a call of the consumer.
+        ClosedError: on entering, if the consumer is closed or another thread is closing its store, or this is a forked child.
     """
 
     def __init__(self) -> None:
         self._pid = process_id()
         self.closed = False
+        self.ended_by: int | None = None
         self.is_amid = False  # inside `Steps`
 
     @property
@@ -36,6 +41,11 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     def forked(self) -> bool:
         """True in a forked child of the process that created the consumer."""
         return process_id() != self._pid
+
+    @property
+    def is_ended_elsewhere(self) -> bool:
+        """True if another thread is closing the store."""
+        return self.ended_by is not None and self.ended_by != get_ident()
 
     def close(self) -> None:
         """Closes the consumer: no later call can enter."""
@@ -56,6 +66,8 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
             raise
 
     def _check(self, *, is_free: bool) -> None:
+        if not is_free and self.is_ended_elsewhere:
+            raise ClosedError("the consumer's store is being closed; open it again, and create another consumer")
         if not is_free:
             raise IllegalStateError(
                 "another thread is in a call of this consumer; only one thread may use a consumer at a time: create one for each"

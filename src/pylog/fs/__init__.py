@@ -9,7 +9,7 @@ following links, and closed on exec. A failed sync is never retried. Only files 
 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, read_derived, read_start, remove_derived, set_aside
 from pylog.fs.door import Door
-from pylog.fs.gate import Gate
+from pylog.fs.gate import Gate, living
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
 from pylog.fs.open_files import FILES, WRITERS, OpenFiles
@@ -58,6 +58,7 @@ __all__ = [
     "is_no_file",
     "is_path",
     "join",
+    "living",
     "map_derived",
     "on_fork",
     "parent_of",

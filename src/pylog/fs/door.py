@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Final, NoReturn, Protocol, TypeVar
 from weakref import WeakSet, ref
 
-from pylog.fs.gate import Gate
+from pylog.fs.gate import Gate, living
 from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Door:
     def shut(self) -> None:
         """Refuses all later calls, and closes the files that are open for reading."""
         self._gate.shut()
-        below = [file.refuse(self._gate.error) for file in list(self._files)]
+        below = [file.refuse(self._gate.error) for file in living(self._files)]
         pause, waited = threading.Event(), 0.0
         while waited < _LONGEST_WAIT_S and any(file() is not None for file in below):
             pause.wait(_NAP_S)

@@ -9,7 +9,7 @@ from threading import get_ident
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
-from pylog.errors import ClosedError
+from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs.system import on_fork
 
 T = TypeVar("T")
@@ -43,26 +43,34 @@ class Gate:
     pylog.errors.ClosedError: the store /shop is closed; open it again
     """
 
-    __slots__ = ("__weakref__", "_chunks", "_closed_message", "_is_forked", "_path", "_steps", "inside", "is_shut")
+    __slots__ = ("__weakref__", "_chunks", "_gone", "_is_forked", "_path", "_steps", "_told", "inside", "is_shut")
 
     def __init__(self, what: str, path: str, again: str = "it") -> None:
         self.inside: list[int] = []
         self.is_shut = False
         self._is_forked = False
-        self._closed_message = f"{what} is closed; open {again} again"
+        self._told = f"{what} is closed; open {again} again"
+        self._gone: str | None = None
         self._path = path
         self._chunks: WeakSet[_Chunk] = WeakSet()
         self._steps: WeakSet[_Steps[Any]] = WeakSet()
         on_fork(self)
 
-    def error(self) -> ClosedError:
-        """Returns the error that calls raise after the gate was shut."""
+    @property
+    def is_gone(self) -> bool:
+        """True if the gate was shut because what it leads to was deleted."""
+        return self._gone is not None
+
+    def error(self) -> PylogError:
+        """Returns the error that calls raise after the gate was shut: the store is closed, or the partition deleted."""
         if self._is_forked:
             return ClosedError("a store cannot be used in a forked process; open it again there", path=self._path)
-        return ClosedError(self._closed_message, path=self._path)
+        if self._gone is not None:
+            return UnknownTopicOrPartitionError(self._gone, path=self._path)
+        return ClosedError(self._told, path=self._path)
 
     def check(self) -> None:
-        """Raises ClosedError if the gate is shut. For a call that opens no file."""
+        """Raises `error` if the gate is shut. For a call that opens no file."""
         if self.is_shut:
             raise self.error()
 
@@ -79,8 +87,8 @@ class Gate:
             self.explain(error)
 
     def explain(self, error: Exception) -> None:
-        """Raises ClosedError in place of an error that shutting caused: `shut` waits only a limited time for calls inside."""
-        if self.is_shut and not isinstance(error, ClosedError):
+        """Raises `error()` in place of an error that shutting caused: `shut` waits only a limited time for calls inside."""
+        if self.is_shut and (self.is_gone or not isinstance(error, ClosedError)):
             raise self.error() from error
 
     @contextmanager
@@ -100,10 +108,16 @@ class Gate:
             yield
         self.check()
 
-    def shut(self) -> None:
-        """Refuses all later calls, and waits at most 10 seconds until those of other threads have left."""
+    def shut(self, gone: str | None = None) -> None:
+        """Refuses all later calls, and waits at most 10 seconds until those of other threads have left.
+
+        Args:
+            gone: says that the partition was deleted: calls raise UnknownTopicOrPartitionError with this text.
+        """
+        if not self.is_shut:
+            self._gone = gone  # before `is_shut`, which calls read first
         self.is_shut = True
-        for chunk in list(self._chunks):
+        for chunk in living(self._chunks):
             chunk.records.clear()
         if self._is_forked:
             return  # the parent's threads do not exist in this process
@@ -113,14 +127,14 @@ class Gate:
             nap = next(naps, nap)
             pause.wait(nap)
             waited += nap
-        for steps in list(self._steps):
+        for steps in living(self._steps):
             with suppress(ValueError):  # a step that is still running
                 steps.close()  # closes its files and mappings now, not when its owner asks for the next step
 
     def forked(self) -> None:
         """Shuts the gate in a forked child, which has none of the parent's threads."""
         self._is_forked = self.is_shut = True
-        for chunk in list(self._chunks):
+        for chunk in living(self._chunks):
             chunk.records.clear()
 
     # ---- iterators -----------------------------------------------------------------------------------------------------------
@@ -148,6 +162,13 @@ class Gate:
             self.check()
             yield chunk
             self.check()
+
+
+def living(held: WeakSet[T]) -> list[T]:
+    """Returns the members of a set to which other threads may add some meanwhile."""
+    while True:
+        with suppress(RuntimeError):  # one was added during the iteration
+            return list(held)
 
 
 class _Chunk:

@@ -24,6 +24,7 @@ from pylog.errors import (
     PylogError,
     ReadOnlyError,
     RecordTooLargeError,
+    UnknownTopicOrPartitionError,
 )
 from pylog.fs import Gate, process_id
 from pylog.log.checking.report import Partition
@@ -110,8 +111,8 @@ class PartitionLog:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether another process has deleted the partition."""
-        return self._refresher.is_deleted
+        """Whether this process or another one has deleted the partition."""
+        return self._gate.is_gone or self._refresher.is_deleted
 
     @property
     def must_reopen(self) -> bool:
@@ -332,7 +333,7 @@ class PartitionLog:
         try:
             with self._gate:
                 self.writer().flush_in_background()
-        except ClosedError:
+        except (ClosedError, UnknownTopicOrPartitionError):
             if not self._gate.is_shut:  # otherwise `close` has flushed it
                 raise
 
@@ -432,15 +433,18 @@ class PartitionLog:
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
-    def close(self) -> bool:
+    def close(self, *, deleted: bool = False) -> bool:
         """Flushes and closes. Returns whether the partition is left as after a clean shutdown.
+
+        Args:
+            deleted: true if its topic is being deleted. Calls then raise UnknownTopicOrPartitionError, not ClosedError.
 
         Raises:
             StorageFailedError: the last sync failed.
         """
         if process_id() != self._pid:
             return False
-        self._gate.shut()
+        self._gate.shut(f"{self.directory} is not there any more: its topic was deleted meanwhile" if deleted else None)
         with self._lock:
             if self._closed:
                 return True

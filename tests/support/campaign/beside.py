@@ -34,7 +34,12 @@ THREADS: Final = 3
 SLOW: Final = 0.2  # how often a method is called that takes long
 SWITCH_SECONDS: Final = 1e-6
 CELL_SECONDS: Final = 0.1  # of one method next to one change
-CHANGES: Final = {"roll": 0, "truncate": 18, "delete_records": 19, "compaction": 21, "tick": 22, "alter_topic": 23}  # see `step`
+CHANGES = {"roll": 0, "truncate": 18, "delete_records": 19, "compaction": 21, "tick": 22, "alter_topic": 23}  # see `step`
+CHANGES |= {"close": 24, "delete_topic": 25}  # of which the second creates the topic again
+PASSING: Final[dict[str | None, tuple[type[Exception], ...]]] = {  # what calls may raise then
+    "close": (pylog.ClosedError,),
+    "delete_topic": (pylog.UnknownTopicOrPartitionError, pylog.OffsetOutOfRangeError, AssertionError),
+}
 OPTIONS: Final[dict[str, Any]] = {
     "segment_bytes": 1500,
     "cleanup_policy": "compact,delete",
@@ -71,6 +76,10 @@ class Board:
         found: int = struct.unpack("q", self._memory[8:])[0]
         return found
 
+    def has_changed(self, before: int) -> bool:
+        """Whether the store was closed or the topic deleted since, or is being: the number is odd meanwhile."""
+        return before % 2 == 1 or self.truncations != before
+
     def note_truncation(self) -> None:
         self._memory[8:] = struct.pack("q", self.truncations + 1)
 
@@ -87,7 +96,7 @@ class Writer:
 
     def __init__(self, store: pylog.Store, board: Board, seed: int, only: str | None = None) -> None:
         self._only = only
-        self._store = store
+        self.store = store
         self._log = store.log("t")
         self._board = board
         self._rng = random.Random(seed)
@@ -96,6 +105,10 @@ class Writer:
         self.steps = 0
 
     def append(self, count: int) -> None:
+        self._append(count)
+        self._board.end = self._end
+
+    def _append(self, count: int) -> None:
         first = self._end
         items = [
             (b"k%d" % (each % 50), b"%d/%d" % (each, self._generation), (), TIME + each * 10)
@@ -103,13 +116,13 @@ class Writer:
         ]
         offsets = self._log.append_many(items, durability=pylog.Durability.OS)
         assert offsets == range(first, first + count)
-        self._board.end = self._end = offsets.stop
+        self._end = offsets.stop
 
     def step(self) -> None:
         self.steps += 1
         choice = self._rng.randrange(24)
         if self._only is not None:
-            choice = CHANGES[self._only] if choice > 15 else 0
+            choice = CHANGES[self._only] if choice > (20 if self._only in PASSING else 15) else 0
         if choice < 18:
             self.append(self._rng.randint(1, 8))
         elif choice == 18:
@@ -117,11 +130,33 @@ class Writer:
         elif choice < 21:
             self._log.delete_records(max(self._log.start_offset, self._end - KEPT))
         elif choice == 21:
-            self._store.compact("t")
+            self.store.compact("t")
         elif choice == 22:
-            self._store.tick()
+            self.store.tick()
+        elif choice == 23:
+            self.store.alter_topic("t", segment_bytes=self._rng.choice([1500, 2500]))
+        elif choice == 24:
+            self._close()
         else:
-            self._store.alter_topic("t", segment_bytes=self._rng.choice([1500, 2500]))
+            self._delete_topic()
+
+    def _close(self) -> None:
+        self._board.note_truncation()
+        self.store.close()
+        self.store = pylog.open(self.store.path, durability=pylog.Durability.OS)
+        self._log = self.store.log("t")
+        self._board.note_truncation()
+
+    def _delete_topic(self) -> None:
+        self._generation += 1
+        self._board.note_truncation()
+        self.store.delete_topic("t")
+        self.store.create_topic("t", **OPTIONS)
+        self._log, self._end = self.store.log("t"), 0
+        for _ in range(KEPT // 50):
+            self._append(50)
+        self._board.end = self._end
+        self._board.note_truncation()
 
     def _truncate(self, end: int) -> None:
         self._generation += 1
@@ -134,11 +169,11 @@ class Writer:
 def write(path: str, board: str, seed: int, seconds: float, only: str | None = None) -> int:
     """Writes for a while, in the process that this is called in. Returns how many steps that were."""
     there = Board(Path(board))
-    with pylog.open(path, durability=pylog.Durability.OS) as store:
-        writer = Writer(store, there, seed, only)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            writer.step()
+    writer = Writer(pylog.open(path, durability=pylog.Durability.OS), there, seed, only)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        writer.step()
+    writer.store.close()
     return writer.steps
 
 
@@ -148,13 +183,28 @@ def write(path: str, board: str, seed: int, seconds: float, only: str | None = N
 class Reader:
     """A thread's view: calls methods and judges what they answer."""
 
-    def __init__(self, store: pylog.Store, board: Board, seen: dict[int, bytes], seed: int) -> None:
-        self.store, self.log, self.board = store, store.log("t"), board
+    def __init__(self, store: pylog.Store, board: Board, seen: dict[int, bytes] | None, seed: int) -> None:
+        self.board = board
         self.rng = random.Random(seed)
+        self._seen = seen
+        self.use(store)
+
+    def use(self, store: pylog.Store) -> None:
+        """Reads through this store from now on."""
+        self.store, self.log = store, store.log("t")
         self.consumer = store.consumer(auto_offset_reset="earliest")
         self.consumer.assign([TOPIC])
-        self._seen = seen
-        self._start = 0
+
+    def use_next(self, current: Callable[[], pylog.Store]) -> None:
+        """Reads on, after the store was closed or the topic deleted."""
+        self.consumer.close()  # does nothing in a store that is closed
+        while True:
+            before = self.board.truncations
+            try:
+                return self.use(current())
+            except (pylog.ClosedError, pylog.UnknownTopicOrPartitionError):
+                assert self.board.has_changed(before)
+                time.sleep(0.001)
 
     def begin(self) -> int:
         """An offset that is neither trimmed nor truncated during the next call."""
@@ -166,7 +216,7 @@ class Reader:
         assert value is not None
         assert int(value.partition(b"/")[0]) == offset, f"{value!r} at offset {offset}"
         assert timestamp is None or timestamp == TIME + offset * 10
-        if offset < self.board.end - CUT:
+        if self._seen is not None and offset < self.board.end - CUT:
             assert self._seen.setdefault(offset, value) == value, (
                 f"{value!r} at offset {offset}, where {self._seen[offset]!r} was"
             )
@@ -408,9 +458,10 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool, 
         How many calls and steps there were, and what was wrong, as texts.
     """
     path, board = directory / "store", Board.new(directory / "board")
-    with pylog.open(path, durability=pylog.Durability.OS) as store:
-        store.create_topic("t", **OPTIONS)
-        writer = Writer(store, board, seed, only)
+    store = pylog.open(path, durability=pylog.Durability.OS)
+    store.create_topic("t", **OPTIONS)
+    writer = Writer(store, board, seed, only)
+    with closing_store(writer):
         for _ in range(KEPT // 8):
             writer.append(10)
         if elsewhere:
@@ -426,43 +477,57 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool, 
                     seed=seed,
                     seconds=seconds,
                 )
-                done = _read_in_threads(store, board, seed, seconds, None, in_turn=only is not None)
+                done = _read_in_threads(writer, board, seed, seconds, only, elsewhere=True)
                 done["steps"] = other.answer()
         else:
-            done = _read_in_threads(store, board, seed, seconds, writer.step, in_turn=only is not None)
+            done = _read_in_threads(writer, board, seed, seconds, only, elsewhere=False)
             done["steps"] = writer.steps
     board.close()
     return done
 
 
+@contextmanager
+def closing_store(writer: Writer) -> Iterator[None]:
+    """Closes the store that a writer has at the end."""
+    try:
+        yield
+    finally:
+        writer.store.close()
+
+
 def _read_in_threads(
-    store: pylog.Store, board: Board, seed: int, seconds: float, write: Callable[[], None] | None, *, in_turn: bool
+    writer: Writer, board: Board, seed: int, seconds: float, only: str | None, *, elsewhere: bool
 ) -> dict[str, Any]:
-    seen: dict[int, bytes] = {}
+    seen: dict[int, bytes] | None = None if only == "delete_topic" else {}
+    passing = () if only == "close" and elsewhere else PASSING.get(only, ())
     wrong: list[str] = []
     calls = [0] * THREADS
 
     def work(number: int) -> None:
-        reader = Reader(store, board, seen, seed * THREADS + number)
+        reader = Reader(writer.store, board, seen, seed * THREADS + number)
         while time.monotonic() < deadline and not wrong:
             turn = int((deadline - time.monotonic()) / CELL_SECONDS)
-            one = READS[turn % len(READS)] if in_turn else reader.rng.choice(READS)
+            one = READS[turn % len(READS)] if only else reader.rng.choice(READS)
             calls[number] += 1
+            before = board.truncations
             try:
                 one(reader)
-            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-                wrong.append(f"{one.__name__}: {traceback.format_exc()}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+                if isinstance(error, passing) and board.has_changed(before):
+                    reader.use_next(lambda: writer.store)
+                else:
+                    wrong.append(f"{one.__name__}: {traceback.format_exc()}")
         reader.consumer.close()
 
-    _warm_up(store, board, seed)
+    _warm_up(writer.store, board, seed)
     deadline = time.monotonic() + seconds
     threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
     with hurried():
         for thread in threads:
             thread.start()
         while time.monotonic() < deadline and not wrong:
-            if write is not None:
-                write()
+            if not elsewhere:
+                writer.step()
             time.sleep(0.0005)
         for thread in threads:
             thread.join()

@@ -126,4 +126,34 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         tests=(_FILES + "test_a_question_about_segments_is_asked_again_after_another_store_deleted_them[r]",),
         why="A call that meets a segment that another process deleted raises 'No such file'.",
     ),
+    Mutant(
+        name="a_deleted_topic_is_a_closed_store",
+        file="pylog/log_manager.py",
+        text="                log.close(deleted=True)\n            self.full_disk",
+        replacement="                log.close()\n            self.full_disk",
+        tests=(
+            "tests/beside/test_close.py::test_a_log_whose_topic_this_store_deleted_says_so_and_not_that_the_store_is_closed[append]",
+        ),
+        why="Calls, `tick` and `flush` raise ClosedError of an open store while another thread deletes a topic.",
+    ),
+    Mutant(
+        name="a_store_that_closes_takes_the_guard_first",
+        file="pylog/log_manager.py",
+        text="        self.gate.shut()  # before the guard",
+        replacement="        # before the guard",
+        tests=(
+            "tests/beside/test_close.py::test_close_does_not_wait_for_a_lock_that_calls_of_other_threads_take_again_and_again",
+        ),
+        why="`Store.close` waits without a bound for a lock that calls of other threads take again and again.",
+    ),
+    Mutant(
+        name="a_store_that_closes_its_consumer_is_another_user",
+        file="pylog/consumer/consumer.py",
+        text="    consumer._guard.ended_by = get_ident()\n",
+        replacement="",
+        tests=(
+            "tests/beside/test_close.py::test_a_poll_during_the_close_of_its_store_says_that_it_is_closed_and_not_that_the_consumer_is_shared",
+        ),
+        why="A poll raises IllegalStateError while another thread closes the store.",
+    ),
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, PylogError
+from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs import FILES, FileSystem, join, read_derived
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.checking.check import check_ends, check_files
@@ -44,7 +44,8 @@ def verify_store(
 
     Args:
         fs, root: the log directory.
-        partitions: functions that return the partitions; called once for the sizes, and again for the state to verify.
+        partitions: functions that return the partitions; called once for the sizes, and again for the state to verify. One that
+            was just deleted is no finding.
         clock: for `rate_limit`.
         rate_limit: the largest average rate, in bytes a second; None for no limit.
         progress: called with (bytes done, bytes in total, path) about a hundred times a GiB, without a lock.
@@ -67,6 +68,8 @@ def verify_store(
     for look in looks:
         try:
             report += _verified(look, ends, pace, records=records)
+        except UnknownTopicOrPartitionError:
+            continue  # its topic was deleted meanwhile
         except PylogError as error:
             report += Report(partitions=1).with_findings([of_error(error, root)])
     return report
