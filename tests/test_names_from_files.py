@@ -270,3 +270,22 @@ def test_a_checkpoint_with_a_path_for_a_topic_opens_nothing(tmp_path: Path, name
 def test_a_plan_with_a_path_for_a_topic_is_refused(topic: str):
     with pytest.raises(InvalidArgumentError, match=r"line 1"):
         parse_plans(f"g,{topic},0,5\n", "plan.csv")
+
+
+def test_a_catalog_with_more_partitions_together_than_memory_holds_is_refused(tmp_path: Path):
+    root = new_store(tmp_path)
+    topics = {f"x{number}": {"id": "A" * 22, "partitions": 1_000_000, "config": {}} for number in range(2)}
+    (root / "pylog.json").write_bytes(sealed({"version": 1, "topics": topics, "deleting": {}}))
+    before = entries(root)
+    with pytest.raises(CorruptionError, match="more than 1000000 partitions together"):
+        pylog.open(root).close()
+    with pylog.open(root, "r") as store, pytest.raises(CorruptionError, match="more than 1000000 partitions together"):
+        store.topics()
+    assert entries(root) == before
+
+
+def test_no_topic_is_made_with_which_the_catalog_could_not_be_read_again(tmp_path: Path):
+    with pylog.open(new_store(tmp_path)) as store:
+        with pytest.raises(InvalidArgumentError, match="more than 1000000 together"):
+            store.create_topic("u", 1_000_000)
+        assert list(store.topics()) == ["t"]

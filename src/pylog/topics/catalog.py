@@ -13,7 +13,7 @@ from pylog import limits
 from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
 from pylog.directory.documents import decoded, version_of
-from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
 from pylog.fs import FileSystem, join, write_atomically
 from pylog.record.checksum import crc32c
 
@@ -146,6 +146,8 @@ def _impossible(catalog: Catalog) -> Iterator[str]:
     """What no pylog wrote. Names become paths, and those to be deleted are removed: nothing may lead out of the directory."""
     if catalog != catalog.sealed():
         yield "its checksum is of another content"
+    if _partitions(catalog) > limits.MAX_PARTITIONS:
+        yield f"its topics have more than {limits.MAX_PARTITIONS} partitions together"
     for name, topic in catalog.topics.items():
         if not is_topic_name(name):
             yield f"{name!r} is not a topic name"
@@ -154,6 +156,10 @@ def _impossible(catalog: Catalog) -> Iterator[str]:
     for old, new in catalog.deleting.items():
         if (parse_partition_directory(old) is None and not DELETED_NAME.fullmatch(old)) or not DELETED_NAME.fullmatch(new):
             yield f"{old!r} and {new!r} are not names of a partition that is deleted"
+
+
+def _partitions(catalog: Catalog) -> int:
+    return sum(topic.partitions for topic in catalog.topics.values())
 
 
 def without(catalog: Catalog, names: Collection[str]) -> Catalog:
@@ -170,4 +176,8 @@ def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
 def write_topic(fs: FileSystem, root: str, name: str, topic: CatalogTopic) -> None:
     """Adds a topic to `pylog.json`, or replaces its entry. Under the root's lock."""
     catalog = read_catalog(fs, root)
-    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic}))
+    changed = msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic})
+    if _partitions(changed) > limits.MAX_PARTITIONS:
+        told = f"with {topic.partitions} partitions of {name!r} the topics of {root} have more than {limits.MAX_PARTITIONS}"
+        raise InvalidArgumentError(f"{told} together; use another directory", path=root)
+    write_catalog(fs, root, changed)

@@ -83,4 +83,12 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         ),
         why="A dump in Kafka's format ends in an error of Python's.",
     ),
+    Mutant(
+        name="counts_of_a_catalog_are_believed",
+        file="pylog/topics/catalog.py",
+        text="    if _partitions(catalog) > limits",
+        replacement="    if not catalog and 0 > limits",
+        tests=("tests/test_names_from_files.py::test_a_catalog_with_more_partitions_together_than_memory_holds_is_refused",),
+        why="A catalog of some kilobytes takes 40 GB.",
+    ),
 )
