@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading", "offset_files"),
     ("opening",),
     ("store",),
+    ("open_clients",),
     ("monitoring",),
     ("consumer",),
     ("groups",),
@@ -79,12 +80,12 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
     "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
     "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
     "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
-    "pylog.store -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
-    "pylog.store -> pylog.consumer.options": "as the consumer",
+    "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
+    "pylog.open_clients -> pylog.consumer.options": "as the consumer",
     "pylog.store -> pylog.groups.admin": "as the consumer",
-    "pylog.store -> pylog.producer.config": "as the consumer",
-    "pylog.store -> pylog.producer.core": "as the consumer",
-    "pylog.store -> pylog.producer.producer": "as the consumer",
+    "pylog.open_clients -> pylog.producer.config": "as the consumer",
+    "pylog.open_clients -> pylog.producer.core": "as the consumer",
+    "pylog.open_clients -> pylog.producer.producer": "as the consumer",
 }
 
 MODULE_LINES = 600

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
-from weakref import WeakSet
 
 from pylog import trace
 from pylog.clock import Clock
 from pylog.factory_made import FactoryMade
-from pylog.fs import FileSystem, living
+from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
@@ -24,6 +23,7 @@ from pylog.metrics import Sample
 from pylog.monitoring import samples_of
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import OffsetStore, offset_store
+from pylog.open_clients import OpenClients
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.core import ConsumerCore
     from pylog.groups.admin import Group
-    from pylog.producer.core import ProducerCore
     from pylog.producer.producer import Producer
 
 
@@ -57,27 +56,18 @@ class Store(FactoryMade, factory="pylog.open"):
         self.path = path
         self.mode = options.mode
         self.durability = options.durability
-        self._departing: list[ConsumerCore] = []
         self._clock = clock
-        self._producers: list[ProducerCore] = []
         self._guard = threading.Lock()
-        self._consumers: WeakSet[Consumer] = WeakSet()
         self._manager = manager = LogManager(path, options, fs, clock)
         members = LivingMembers(manager.fs, writable=manager.writable)
         self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
+        self._clients = OpenClients(manager, self._offsets, clock)
         committed = options.committed or self._offsets.position
         self._offset_store = offset_store(self._offsets)
         self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due)
         if manager.writable and options.tick_interval_ms is not None:
-            self._begin_ticking(options.tick_interval_ms)
+            self._upkeep.begin(options.tick_interval_ms)
         trace.line(trace.STORE_OPENED, path=path, mode=self.mode)
-
-    def _begin_ticking(self, interval_ms: int) -> None:
-        try:
-            self._upkeep.begin(interval_ms)
-        except BaseException:  # for example, if no thread can be started
-            self._manager.release()
-            raise
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -381,23 +371,7 @@ class Store(FactoryMade, factory="pylog.open"):
         ...         producer.send("orders", "paid").result().offset
         0
         """
-        from pylog.producer.config import producer_config
-        from pylog.producer.core import ProducerCore
-        from pylog.producer.producer import new_producer
-
-        self._manager.check_writable()
-        checked = producer_config(config)
-        core = ProducerCore(self._manager, self._clock, checked, self._forget)
-        producer = new_producer(self._manager, self._clock, checked, core)
-        core.begin()  # from here on, an interrupt that drops the producer ends the thread
-        with self._guard:
-            self._producers.append(core)
-        return producer
-
-    def _forget(self, core: ProducerCore) -> None:
-        with self._guard:
-            if core in self._producers:
-                self._producers.remove(core)
+        return self._clients.producer(config)
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
         """Creates a `Consumer`. It is closed with the store, and commits nothing then.
@@ -423,14 +397,7 @@ class Store(FactoryMade, factory="pylog.open"):
         {}
         >>> store.close()
         """
-        from pylog.consumer.consumer import new_consumer
-        from pylog.consumer.options import ConsumerOptions
-
-        self._manager.gate.check()
-        checked = ConsumerOptions.of(options)
-        consumer = new_consumer(self._manager, self._offsets, topics, checked, self._clock, self._departing)
-        self._consumers.add(consumer)
-        return consumer
+        return self._clients.consumer(topics, options)
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 
@@ -497,22 +464,9 @@ class Store(FactoryMade, factory="pylog.open"):
             StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed all the same.
         """
         with ExitStack() as last:
-            last.callback(self._close_clients)  # again: those that another thread created meanwhile
+            last.callback(self._clients.close)  # again: those that another thread created meanwhile
             last.callback(self._close_logs)
-            self._close_clients()
-
-    def _close_clients(self) -> None:
-        consumers = living(self._consumers)
-        with ExitStack() as last:
-            if consumers:
-                from pylog.consumer.consumer import close_with_store
-
-                for consumer in consumers:
-                    last.callback(close_with_store, consumer)
-            for core in list(self._departing):
-                last.callback(core.abandon)
-            for producer in list(self._producers):  # first, so that acknowledged records are in the logs
-                last.callback(producer.close)
+            self._clients.close()
 
     def _close_logs(self) -> None:
         """Closes all parts below the clients."""
@@ -536,4 +490,4 @@ def manager_of(store: Store) -> LogManager:
 
 def departing_of(store: Store) -> list[ConsumerCore]:
     """The cores of consumers that were dropped without `close`, and have not left their groups yet."""
-    return store._departing
+    return store._clients.departing

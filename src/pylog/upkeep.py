@@ -41,8 +41,12 @@ class Upkeep:
         self._ticking = Background(manager.failures)  # not the manager's thread: compaction takes long, and flushes must not wait
 
     def begin(self, interval_ms: int) -> None:
-        """Has `tick` called that often in the background."""
-        self._ticking.every("tick", interval_ms, self.tick)
+        """Has `tick` called that often in the background. Releases the directory's locks if that fails."""
+        try:
+            self._ticking.every("tick", interval_ms, self.tick)
+        except BaseException:  # for example, if no thread can be started
+            self._manager.release()
+            raise
 
     def end(self) -> None:
         """Ends the work in the background. A compaction that runs is given up. May be called twice."""

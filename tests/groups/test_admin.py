@@ -15,7 +15,8 @@ import pylog
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.liveness import MemberSlot, at_work
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
+from pylog.groups.member import GroupMember, PartitionsAssigned
+from pylog.groups.member_options import MemberOptions
 from pylog.groups.reset import PlannedOffset
 from pylog.log_manager import LogManager
 from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH

@@ -14,7 +14,8 @@ import pylog
 from pylog import OffsetsConfig
 from pylog.clock import ManualClock, SystemClock
 from pylog.fs import OsFileSystem
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
+from pylog.groups.member import GroupMember, PartitionsAssigned
+from pylog.groups.member_options import MemberOptions
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.log.maintenance import trimmer
 from pylog.offsets.schema import OFFSETS_TOPIC
@@ -135,7 +136,7 @@ def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committe
         assert {place.partition for place in event.partitions} == {0, 1, 2, 3}
         assert {place: each.offset for place, each in event.partitions.items() if each is not None} == committed
         assert member.poll() is None
-        assert len(member._known_state().members) == 1
+        assert len(member._records.known_state().members) == 1
         member.commit(dict.fromkeys(committed, 0))
         member.leave()
 

@@ -15,7 +15,8 @@ import pytest
 import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import SystemClock
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked
+from pylog.groups.member import GroupMember, PartitionsRevoked
+from pylog.groups.member_options import MemberOptions
 from pylog.store import Store
 from support.faults.neighbours import Neighbour
 from support.groups.members import member_of

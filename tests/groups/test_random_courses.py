@@ -11,7 +11,8 @@ import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.assignors import ASSIGNORS
-from pylog.groups.member import MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked, RebalanceEvent
+from pylog.groups.member import PartitionsAssigned, PartitionsLost, PartitionsRevoked, RebalanceEvent
+from pylog.groups.member_options import MemberOptions
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -105,7 +106,7 @@ class Course:
         assert all(now[place] >= offset for place, offset in self.committed.items())
         self.committed = now
         for consumer in self.consumers:
-            state = consumer.member._known_state()
+            state = consumer.member._records.known_state()
             owned = [place for member in state.members.values() for place in member.owned]
             assert len(owned) == len(set(owned))
 

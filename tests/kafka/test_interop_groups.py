@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pylog
 from pylog import OffsetsConfig
-from pylog.groups.member import MemberOptions, PartitionsRevoked
+from pylog.groups.member import PartitionsRevoked
+from pylog.groups.member_options import MemberOptions
 from support.faults.neighbours import Neighbour
 from support.groups.members import member_of
 from support.kafka.adopt import AdoptedTopic, adopt

@@ -28,7 +28,8 @@ from pylog.errors import (
 )
 from pylog.fs import on_fork
 from pylog.groups import member
-from pylog.groups.member import GroupMember, MemberOptions
+from pylog.groups.member import GroupMember
+from pylog.groups.member_options import MemberOptions
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager, PartitionLike

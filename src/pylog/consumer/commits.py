@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import PylogError, without_frames
+from pylog.consumer.subscription import checked_partition
+from pylog.errors import InvalidArgumentError, PylogError, without_frames
 from pylog.groups.member import GroupMember
 from pylog.offsets.offset_manager import PartitionLike
 from pylog.record.ahead import Worker
@@ -21,6 +22,20 @@ from pylog.record.types import OffsetAndMetadata
 LOGGER = logging.getLogger("pylog")
 Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, BaseException | None], object]
+
+
+def offsets_given(given: Offsets) -> Offsets:
+    """Returns the offsets that a caller wants to commit, checked.
+
+    Raises:
+        InvalidArgumentError: they are not a mapping of partitions to offsets.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not a mapping of partitions to offsets")
+    return {
+        checked_partition(place): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for place, offset in given.items()
+    }
 
 
 class MemberIdentity(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from pylog.clock import Clock
-from pylog.consumer.commits import CommitCallback, Offsets
+from pylog.consumer.commits import CommitCallback, Offsets, offsets_given
 from pylog.consumer.core import ConsumerCore
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
@@ -22,11 +22,7 @@ from pylog.consumer.polling import Polling
 from pylog.consumer.positions import EARLIEST, LATEST
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
 from pylog.dropping import has_been_dropped
-from pylog.errors import (
-    ClosedError,
-    IllegalStateError,
-    InvalidArgumentError,
-)
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
@@ -351,14 +347,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
 
     def _to_commit(self, given: Offsets | None) -> Offsets:
         self._group()
-        if given is None:
-            return self._core.committable()
-        if not isinstance(given, Mapping):
-            raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not a mapping of partitions to offsets")
-        return {
-            checked_partition(place): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for place, offset in given.items()
-        }
+        return self._core.committable() if given is None else offsets_given(given)
 
     def _group(self) -> str:
         if self._options.group_id is None:

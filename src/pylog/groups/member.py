@@ -12,76 +12,30 @@ import secrets
 import weakref
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylog import limits, trace
-from pylog.arguments import checked_int
 from pylog.config import Durability
 from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
-from pylog.fs import join, process_id
+from pylog.fs import FileSystem, join, process_id
 from pylog.groups import decisions
-from pylog.groups.assignors import ASSIGNORS
-from pylog.groups.change_lines import tell_of_change
+from pylog.groups.group_records import GroupRecords, GroupTurn
 from pylog.groups.heartbeat import Heartbeat
 from pylog.groups.liveness import FailureDetector
+from pylog.groups.member_options import MemberOptions
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
-from pylog.groups.state import GroupState, Member, PartitionSet, changes, state_of, topic_info
+from pylog.groups.state import GroupState, Member, PartitionSet
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
-from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.image import Image
 from pylog.offsets.membership import MEMBER, member_record_key
 from pylog.offsets.offset_manager import OffsetManager, PartitionLike
 from pylog.offsets.partition import OffsetsPartition
-from pylog.offsets.schema import parse_partition_key
-from pylog.offsets.starts import start_items
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
 _NO_EPOCH = -1
-_NOT_READ = -1
-_DURABILITY = Durability.OS  # of membership records: no member survives a crash that loses them
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemberOptions:
-    """How a member takes part in its group, under the names of kafka-python's consumer options. Times in milliseconds.
-
-    Attributes:
-        client_id: shown by tools.
-        group_instance_id: makes it a static member, which keeps its partitions for `session_timeout_ms` after its process ends.
-        session_timeout_ms: a process that stands still for this long loses its partitions. A dead process loses them at once.
-        max_poll_interval_ms: a member that does not poll for this long loses its partitions.
-        heartbeat_interval_ms: time between heartbeats, and between checks for new topics; less than half of the session timeout.
-        assignors: names of `ASSIGNORS`, the preferred one first. The group uses one that all of its members have.
-        commits_new_partitions: commit offset 0 for a partition that is created while the group has members, so that whichever
-            member gets it begins at its first record.
-
-    Raises:
-        InvalidArgumentError: a value is out of its range, or an assignor does not exist.
-    """
-
-    client_id: str = "pylog"
-    group_instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    max_poll_interval_ms: int = 300_000
-    heartbeat_interval_ms: int = 3_000
-    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
-    commits_new_partitions: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("session_timeout_ms", "max_poll_interval_ms", "heartbeat_interval_ms"):
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), 1, limits.INT32_MAX))
-        if 2 * self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise InvalidArgumentError(
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not less than half of "
-                f"session_timeout_ms={self.session_timeout_ms}"
-            )
-        if not self.assignors or not set(self.assignors) <= ASSIGNORS.keys():
-            raise InvalidArgumentError(f"assignors={self.assignors!r} are not some of {', '.join(ASSIGNORS)}")
-        for name in ("client_id", "group_instance_id"):
-            checked_text(name, getattr(self, name), optional=name == "group_instance_id")
 
 
 class PartitionsRevoked(NamedTuple):
@@ -113,13 +67,6 @@ class PartitionsLost(NamedTuple):
 
 
 RebalanceEvent = PartitionsRevoked | PartitionsAssigned | PartitionsLost
-
-
-class _Turn(NamedTuple):
-    """The group after one critical section, and the offsets committed at that moment."""
-
-    after: GroupState
-    committed: Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class GroupMember:
@@ -167,11 +114,11 @@ class GroupMember:
         self._manager = manager
         self._offsets = offsets
         self._options = options or MemberOptions()
+        self._records = GroupRecords(offsets, group, self._name, commits_new_partitions=self._options.commits_new_partitions)
+        self._records.topics_are(manager.topics())
         self._pid = process_id()
         self._topics: frozenset[str] = frozenset()  # its subscription
-        self._available = {name: topic_info(topic) for name, topic in manager.topics().items()}
         self._topics_watch = TopicsWatch(lambda: manager.topic_changes, self._options.heartbeat_interval_ms)
-        self._created: frozenset[str] = frozenset()  # topics of the subscription that are known to be new
         self._next_probe = 0.0  # time of the next liveness check
         self._member_id = ""
         self._epoch = _NO_EPOCH
@@ -180,11 +127,6 @@ class GroupMember:
         self._heartbeat: Heartbeat | None = None  # None while it is in no group
         self._reading: PartitionSet = frozenset()
         self._revoking = False
-        self._seen: GroupImage | None = None  # the image that the state was read from
-        self._changes = _NOT_READ  # the image's count of changes at that time
-        self._state = GroupState()
-        self._blocked: PartitionSet = frozenset()  # by open transactions
-        self._is_quiet = False  # nothing to do until the state changes
 
     @property
     def member_id(self) -> str:
@@ -214,8 +156,8 @@ class GroupMember:
         wanted = frozenset(map(check_topic_name, topics))
         if not wanted or isinstance(topics, str):
             raise InvalidArgumentError(f"topics={topics!r} are not topic names; to end a subscription, leave the group")
-        self._topics, self._created = wanted, frozenset(created)
-        self._is_quiet = False
+        self._topics, self._records.created = wanted, frozenset(created)
+        self._records.is_quiet = False
 
     # ---- poll ----------------------------------------------------------------------------------------------------------------
 
@@ -242,31 +184,12 @@ class GroupMember:
         self._heartbeat.polled(now)
         if now >= self._next_probe or self._topics_watch.is_due(now):
             self._look_after_group(self._heartbeat, now)
-        state = self._known_state()
-        return None if self._is_quiet else self._reconcile(state, now)
+        state = self._records.known_state()
+        return None if self._records.is_quiet else self._reconcile(state, now)
 
     def _check_process(self) -> None:
         if process_id() != self._pid:
             raise ClosedError("a group member cannot be used in a forked process; open the store and join again there")
-
-    def _known_state(self) -> GroupState:
-        """Returns the group's current state. Cost: one small read if it has not changed."""
-
-        def look(there: OffsetsPartition) -> GroupState:
-            with there.image() as image:
-                self._blocked = _pending(image, self._name)
-                return self._read(image)
-
-        return self._offsets.with_partition(self._group, look)
-
-    def _read(self, image: Image) -> GroupState:
-        """Returns the group's state, parsed only if its records have changed."""
-        group = image.groups.get(self._name)
-        count = 0 if group is None else group.changes
-        if group is not self._seen or count != self._changes:
-            self._state, self._is_quiet = state_of(group, self._available), False
-            self._seen, self._changes = group, count
-        return self._state
 
     def _reconcile(self, state: GroupState, now: float) -> RebalanceEvent | None:
         """Takes one step from the partitions it reads to those in its target."""
@@ -286,8 +209,8 @@ class GroupMember:
         if self._revoking:
             return None
         if me.topics != self._topics:
-            self._change(lambda known: decisions.subscribe(known, self._member_id, self._topics, self._available))
-            return self._reconcile(self._known_state(), now)
+            self._change(lambda known: decisions.subscribe(known, self._member_id, self._topics, self._records.available))
+            return self._reconcile(self._records.known_state(), now)
         return self._give_or_take(state, me)
 
     def _give_or_take(self, state: GroupState, me: Member) -> RebalanceEvent | None:
@@ -295,13 +218,13 @@ class GroupMember:
         if over:
             self._revoking = True
             return PartitionsRevoked(over)
-        if self._told == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._blocked):
-            self._is_quiet = not self._blocked
+        if self._told == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._records.blocked):
+            self._records.is_quiet = not self._records.blocked
             return None
         turn = self._offsets.with_partition(self._group, self._next_turn)
         return None if turn is None else self._taken(turn)
 
-    def _taken(self, turn: _Turn) -> PartitionsAssigned | None:
+    def _taken(self, turn: GroupTurn) -> PartitionsAssigned | None:
         me = turn.after.members[self._member_id]
         new = me.owned - self._reading
         known, self._told = self._told, me.epoch
@@ -316,7 +239,7 @@ class GroupMember:
         """Drops the membership and returns the partitions that are lost."""
         lost, self._reading = self._reading, frozenset()  # first: a member that is interrupted after this owns nothing
         heartbeat, self._heartbeat = self._heartbeat, None
-        self._revoking = self._is_quiet = False
+        self._revoking = self._records.is_quiet = False
         self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
         if heartbeat is not None:
             try:
@@ -340,7 +263,7 @@ class GroupMember:
         self._next_probe = now + limits.MEMBER_PROBE_S
         return self._taken(turn)
 
-    def _joined(self, there: OffsetsPartition, now: float) -> _Turn:
+    def _joined(self, there: OffsetsPartition, now: float) -> GroupTurn:
         if self._heartbeat is not None:  # of a first attempt
             self._heartbeat.end()
         heartbeat = self._heartbeat = self._appeared(there)
@@ -357,75 +280,30 @@ class GroupMember:
 
         def decide(state: GroupState) -> GroupState:
             dead, expired = heartbeat.look(state.members.values(), now)
-            return decisions.join(state, newcomer, self._available, dead=dead, expired=expired)
+            return decisions.join(state, newcomer, self._records.available, dead=dead, expired=expired)
 
         return self._turn(there, decide)
 
     def _appeared(self, there: OffsetsPartition) -> Heartbeat:
-        file = MembersFile(self._offsets.fs, join(there.directory, MEMBERS_FILE))
+        file = _claimed(there, self._offsets.fs, self._member_id, self._options)
         options = self._options
-        try:
-            with there.image() as image:
-                file.claim(
-                    self._member_id,
-                    options.session_timeout_ms,
-                    options.max_poll_interval_ms,
-                    lambda member_id: _is_member(image, member_id),
-                )
-        except BaseException:
-            file.close()
-            raise
         heartbeat = Heartbeat(
             file, options.heartbeat_interval_ms / 1000, there.check_open, self._detector, self._manager.failures
         )
         weakref.finalize(self, heartbeat.forget).atexit = False
         return heartbeat
 
-    def _next_turn(self, there: OffsetsPartition) -> _Turn | None:
+    def _next_turn(self, there: OffsetsPartition) -> GroupTurn | None:
         """Takes a turn if it is still in the group; returns None if not, which the next poll reports."""
         with there.exclusively() as image:
-            return self._turn(there, lambda known: known) if self._member_id in self._read(image).members else None
-
-    def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> _Turn:
-        """Decides, takes the free partitions of its target, and reads their committed offsets, in one critical section."""
-        with there.exclusively() as image:
-            before, group = self._read(image), image.groups.get(self._name)
-            committed = {} if group is None else dict(group.offsets())
-            after = decisions.settle(decide(before), self._member_id, self._reading, _pending(image, self._name))
-            return _Turn(after, committed | self._append(there, before, after, committed))
+            is_member = self._member_id in self._records.read(image).members
+            return self._turn(there, lambda known: known) if is_member else None
 
     def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
-        """Applies a decision to the group, if it is still a member."""
+        self._records.change(self._member_id, self._heartbeat, decide)
 
-        def act(there: OffsetsPartition) -> None:
-            with there.exclusively() as image:
-                before, group = self._read(image), image.groups.get(self._name)
-                if self._member_id in before.members:
-                    self._append(there, before, decide(before), () if group is None else group.offsets())
-
-        self._offsets.with_partition(self._group, act)
-
-    def _append(
-        self,
-        there: OffsetsPartition,
-        before: GroupState,
-        after: GroupState,
-        committed: Collection[TopicPartition],
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Appends the changes and the start offsets of new partitions; returns those offsets."""
-        items, starts = changes(self._name, before, after), dict[TopicPartition, OffsetAndMetadata]()
-        if self._options.commits_new_partitions:
-            new = decisions.created_partitions(before, after, self._available, self._created) - frozenset(committed)
-            starts = dict.fromkeys(sorted(new), OffsetAndMetadata(0, "", None))
-        if items:
-            now_ms = self._offsets.clock.now_ms()
-            there.append([*items, *start_items(self._name, starts, now_ms)], now_ms, _DURABILITY)
-            if starts:
-                facts = {"group": self._group, "partitions": trace.places(starts), "member": self._member_id}
-                trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")
-            reasons = {} if self._heartbeat is None else self._heartbeat.reasons
-            tell_of_change(self._group, before, after, self._member_id, reasons)
-        return starts
+    def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> GroupTurn:
+        return self._records.turn(there, self._member_id, self._heartbeat, self._reading, decide)
 
     def _tell(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
         facts = {"group": self._group, "member": self._member_id, "partitions": trace.places(partitions)}
@@ -435,9 +313,7 @@ class GroupMember:
 
     def _look_at_topics(self, now: float) -> None:
         changes = self._manager.topic_changes
-        available = {name: topic_info(topic) for name, topic in self._manager.topics().items()}
-        if available != self._available:
-            self._available, self._changes = available, _NOT_READ  # the parsed state depends on the existing topics
+        self._records.topics_are(self._manager.topics())
         self._topics_watch.looked(now, changes)
 
     def _look_after_group(self, heartbeat: Heartbeat, now: float) -> None:
@@ -445,19 +321,17 @@ class GroupMember:
         self._next_probe = now + limits.MEMBER_PROBE_S
         if self._topics_watch.is_due(now):
             self._look_at_topics(now)
-        state = self._known_state()
+        state = self._records.known_state()
         if self._member_id not in state.members:
             return
-        if heartbeat.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
+        expired = heartbeat.look(_others(state, self._member_id), now).expired
+        if expired or decisions.topics_changed(state, self._records.available):
             self._change(lambda known: self._in_order(known, heartbeat, now))
 
     def _in_order(self, state: GroupState, heartbeat: Heartbeat, now: float) -> GroupState:
         """Checks everything again under the lock: a member may have returned, or another observer may have removed it."""
-        expired = heartbeat.look(self._others(state), now).expired
-        return decisions.look_at_topics(decisions.remove(state, expired, self._available), self._available)
-
-    def _others(self, state: GroupState) -> list[Member]:
-        return [member for member in state.members.values() if member.member_id != self._member_id]
+        expired = heartbeat.look(_others(state, self._member_id), now).expired
+        return decisions.look_at_topics(decisions.remove(state, expired, self._records.available), self._records.available)
 
     def expire_topics(self) -> None:
         """Makes the next `poll` list the topics, because the caller found that one of them was deleted."""
@@ -474,7 +348,7 @@ class GroupMember:
         self._check_process()
         given = frozenset(partitions)
         self._reading -= given
-        self._revoking = self._is_quiet = False
+        self._revoking = self._records.is_quiet = False
         if self._heartbeat is not None:
             self._change(lambda known: decisions.give_up(known, self._member_id, given))
             if given:
@@ -506,7 +380,7 @@ class GroupMember:
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                decisions.check_commit(self._read(image), self._member_id, self._epoch, partitions)
+                decisions.check_commit(self._records.read(image), self._member_id, self._epoch, partitions)
                 there.append(items.records, self._offsets.clock.now_ms(), durability, check=items.check)
 
         if self._heartbeat is None:
@@ -538,10 +412,23 @@ class GroupMember:
         try:
             if self._heartbeat is not None and not is_static:
                 with contextlib.suppress(ClosedError):  # the store is closed: the other members find that this one is not alive
-                    self._change(lambda known: decisions.remove(known, {member_id}, self._available))
+                    self._change(lambda known: decisions.remove(known, {member_id}, self._records.available))
         finally:
             self._topics = frozenset()
             self._out_of_group()
+
+
+def _claimed(there: OffsetsPartition, fs: FileSystem, member_id: str, options: MemberOptions) -> MembersFile:
+    """Returns the members file of a partition with a slot for a member."""
+    file = MembersFile(fs, join(there.directory, MEMBERS_FILE))
+    try:
+        with there.image() as image:
+            timeouts = options.session_timeout_ms, options.max_poll_interval_ms
+            file.claim(member_id, *timeouts, lambda other: _is_member(image, other))
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _is_member(image: Image, member_id: str) -> bool:
@@ -549,21 +436,5 @@ def _is_member(image: Image, member_id: str) -> bool:
     return any(member_record_key(MEMBER, name, member_id) in group.membership for name, group in image.groups.items())
 
 
-def _pending(image: Image, group: bytes) -> PartitionSet:
-    """Returns the partitions for which open transactions have committed offsets of a group."""
-    return frozenset(map(parse_partition_key, image.pending_of(group))) if image.pending else frozenset()
-
-
-def checked_text(name: str, value: object, *, optional: bool) -> None:
-    """Raises InvalidArgumentError unless the value is text that fits a record."""
-    if value is None and optional:
-        return
-    if (
-        not isinstance(value, str)
-        or (optional and not value)
-        or len(value) > limits.MAX_CLIENT_TEXT_CHARACTERS
-        or not value.isprintable()
-    ):
-        raise InvalidArgumentError(
-            f"{name}={value!r} is not text of up to {limits.MAX_CLIENT_TEXT_CHARACTERS} printable characters"
-        )
+def _others(state: GroupState, member_id: str) -> list[Member]:
+    return [member for member in state.members.values() if member.member_id != member_id]

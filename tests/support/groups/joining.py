@@ -8,7 +8,8 @@ from typing import Any
 import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked, RebalanceEvent
+from pylog.groups.member import GroupMember, PartitionsRevoked, RebalanceEvent
+from pylog.groups.member_options import MemberOptions
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.groups.members import member_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pylog.groups.member import GroupMember, MemberOptions
+from pylog.groups.member import GroupMember
+from pylog.groups.member_options import MemberOptions
 from pylog.offsets.store import offset_manager_of
 from pylog.store import Store, manager_of
 

@@ -1,0 +1,85 @@
+"""The producers and consumers of a store: made for it, and closed with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from pylog.clock import Clock
+from pylog.fs import living
+from pylog.log_manager import LogManager
+from pylog.offsets.offset_manager import OffsetManager
+
+if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
+    from pylog.consumer.consumer import Consumer
+    from pylog.consumer.core import ConsumerCore
+    from pylog.producer.core import ProducerCore
+    from pylog.producer.producer import Producer
+
+
+class OpenClients:
+    """Makes the clients of a store, and closes those that are still open.
+
+    Args:
+        manager, offsets, clock: of the store.
+
+    Attributes:
+        departing: the cores of consumers that were dropped without `close`, and have not left their groups yet.
+    """
+
+    def __init__(self, manager: LogManager, offsets: OffsetManager, clock: Clock) -> None:
+        self._manager = manager
+        self._offsets = offsets
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._producers: list[ProducerCore] = []
+        self._consumers: WeakSet[Consumer] = WeakSet()
+        self.departing: list[ConsumerCore] = []
+
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        """See `Store.producer`."""
+        from pylog.producer.config import producer_config
+        from pylog.producer.core import ProducerCore
+        from pylog.producer.producer import new_producer
+
+        self._manager.check_writable()
+        checked = producer_config(config)
+        core = ProducerCore(self._manager, self._clock, checked, self._forget)
+        producer = new_producer(self._manager, self._clock, checked, core)
+        core.begin()  # from here on, an interrupt that drops the producer ends the thread
+        with self._guard:
+            self._producers.append(core)
+        return producer
+
+    def _forget(self, core: ProducerCore) -> None:
+        with self._guard:
+            if core in self._producers:
+                self._producers.remove(core)
+
+    def consumer(self, topics: Iterable[str], options: Mapping[str, Any]) -> Consumer:
+        """See `Store.consumer`."""
+        from pylog.consumer.consumer import new_consumer
+        from pylog.consumer.options import ConsumerOptions
+
+        self._manager.gate.check()
+        checked = ConsumerOptions.of(options)
+        consumer = new_consumer(self._manager, self._offsets, topics, checked, self._clock, self.departing)
+        self._consumers.add(consumer)
+        return consumer
+
+    def close(self) -> None:
+        """Closes the producers, so that acknowledged records are in the logs, and then the consumers, which commit nothing."""
+        consumers = living(self._consumers)
+        with ExitStack() as last:
+            if consumers:
+                from pylog.consumer.consumer import close_with_store
+
+                for consumer in consumers:
+                    last.callback(close_with_store, consumer)
+            for core in list(self.departing):
+                last.callback(core.abandon)
+            for producer in list(self._producers):  # first, so that acknowledged records are in the logs
+                last.callback(producer.close)
