@@ -85,7 +85,7 @@ def test_offsets_of_ones_own_choice_are_committed_as_they_are_given(store: pylog
 @pytest.mark.parametrize(
     ("offsets", "error", "words"),
     [
-        ({T0: 11}, pylog.OffsetOutOfRangeError, "beyond the end"),
+        ({T0: 11}, pylog.OffsetOutOfRangeError, "past the end"),
         ({T0: -1}, pylog.InvalidArgumentError, "offset=-1"),
         ({TopicPartition("t", 9): 1}, pylog.UnknownTopicOrPartitionError, "no partition 9"),
         ({TopicPartition("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
