@@ -10,7 +10,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="deleted_topics_keep_descriptors",
         file="pylog/log_manager.py",
-        text="their descriptors are left\n                    log.close()\n",
+        text="their descriptors are left\n                    log.close(deleted=True)\n",
         replacement="their descriptors are left\n                    pass\n",
         tests=(
             "tests/test_topic_races.py::test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made_again[create_topic]",
