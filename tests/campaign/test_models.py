@@ -24,3 +24,25 @@ def test_every_order_of_steps_leaves_what_the_model_promises(machine: type[LogMa
         models.seeded(machine, str(new_seed()), examples, STEPS)
     else:
         run_state_machine_as_test(machine, settings=models.ordinary(examples, STEPS))
+
+
+@pytest.mark.pair("timestamps", "retention by time")
+@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.parametrize("machine", [StoreMachine, DiskMachine])
+@pytest.mark.parametrize("time_type", ["CreateTime", "LogAppendTime"])
+def test_records_age_in_the_model_as_in_a_store_after_the_clock_was_set_back(machine: type[StoreMachine], time_type: str) -> None:
+    steps = machine()
+    try:
+        steps.create(0, "first", 1, {"retention_ms": 1000, "message_timestamp_type": time_type})
+        steps.append(0, 0, 0.0, [(0, 5, None)], True, "sync")
+        steps.wait(-4000)
+        steps.append(1, 0, 0.0, [(0, 5, None)], True, "sync")
+        steps.wait(1000)
+        steps.tick(1)
+        assert steps.world["first"].promises[0].first_start == 0
+        steps.wait(1)
+        steps.tick(1)
+        steps.every_process_sees_what_is_there()
+        assert steps.world["first"].promises[0].first_start == 2
+    finally:
+        steps.teardown()

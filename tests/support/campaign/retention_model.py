@@ -8,7 +8,7 @@ import pylog
 from pylog.testing import Promise
 from support.campaign.crashing import GAP
 
-Times = list[int]  # by offset: the wall clock when the record was appended, in milliseconds
+Times = list[int]  # by offset: when the record was appended, in milliseconds of the wall clock as it is set now
 Segment = tuple[int, int, int]  # base offset, end, size
 
 
@@ -22,7 +22,7 @@ def starts_allowed(log: pylog.Log, promise: Promise, config: dict[str, Any], tim
         log: as it is before.
         promise: of the log.
         config: the options as they stand.
-        times: when each record was appended.
+        times: when each record was appended, by the clock as it is set now.
         now_ms: the wall clock.
     """
     start = promise.first_start
@@ -50,7 +50,8 @@ def _by_time(left: list[Segment], start: int, promise: Promise, keep_ms: int, ti
     for base, end, size in left:
         records: list[tuple[int, Any]] = [(each, promise.records[each]) for each in range(base, end)]
         there = [(times[offset], record[3]) for offset, record in records if record is not GAP]
-        if keep_ms < 0 or (size == 0 and end == log_end(left)) or any(now_ms - oldest(*each) <= keep_ms for each in there):
+        young = any(now_ms - oldest(*each, now_ms) <= keep_ms for each in there)
+        if keep_ms < 0 or (size == 0 and end == log_end(left)) or young:
             return starts
         must = bool(there) and all(timestamp >= 0 and now_ms - timestamp > keep_ms for _, timestamp in there)
         start = max(start, end)
@@ -62,6 +63,6 @@ def log_end(left: list[Segment]) -> int:
     return left[-1][1]
 
 
-def oldest(appended: int, timestamp: int) -> int:
-    """The earliest time that a record may count as having."""
-    return appended if timestamp < 0 or timestamp > appended else timestamp
+def oldest(appended: int, timestamp: int, now_ms: int) -> int:
+    """The earliest time that a record may count as having: that of its append if it has no timestamp, or one of the future."""
+    return timestamp if 0 <= timestamp <= now_ms else appended

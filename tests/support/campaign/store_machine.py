@@ -307,8 +307,12 @@ class StoreMachine(Crashing[list[World]]):
     @rule(ms=st.sampled_from([1, 999, 1000, 5000, -1, -4000]))
     @covers(("timestamps", "retention by time"))
     def wait(self, ms: int) -> None:
-        """The wall clock may go back, as when it is set; the one that waiting goes by does not."""
-        self.clock.advance(ms) if ms > 0 else self.clock.set_back(-ms)
+        """The wall clock may go back, as when it is set; the one that waiting goes by does not. No record gets younger by it."""
+        if ms > 0:
+            self.clock.advance(ms)
+        else:
+            self.clock.set_back(-ms)
+            self.times = {place: [appended + ms for appended in times] for place, times in self.times.items()}
 
     @rule(who=processes)
     @covers(
