@@ -188,6 +188,52 @@ def test_a_clock_that_is_set_back_and_forth_makes_no_append_old(fs: Any, clock: 
         assert values(log) == []
 
 
+@pytest.mark.pair("timestamps", "retention by time")
+@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.parametrize("also_appends", [False, True])
+def test_what_another_store_appended_is_not_old_after_the_clock_was_set_back_and_forth(
+    fs: Any, clock: ManualClock, also_appends: bool
+) -> None:
+    with opened(fs, clock) as store, opened(fs, clock) as other:
+        store.create_topic("t", retention_ms=DAY)
+        log = store.log("t")
+        log.append(b"mine", timestamp=-1)
+        other.log("t").append(b"theirs", timestamp=-1)
+        clock.advance(23 * HOUR)
+        other.log("t").append(b"late", timestamp=-1)
+        clock.advance(-40 * DAY)
+        assert b"late" in values(log)
+        if also_appends:
+            log.append(b"at a wrong time", timestamp=-1)
+        clock.advance(40 * DAY + DAY)
+        store.tick()
+        assert b"late" in values(log)
+        clock.advance(1)
+        store.tick()
+        assert values(log) == []
+
+
+@pytest.mark.pair("timestamps", "retention by time")
+@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
+def test_records_from_before_the_clock_was_set_back_age_from_the_moment_the_store_noticed_it(
+    fs: Any, clock: ManualClock, type_: str
+) -> None:
+    """Their timestamps are in the future. Kafka keeps them until that time comes."""
+    with opened(fs, clock) as store, opened(fs, clock) as other:
+        store.create_topic("t", retention_ms=DAY, message_timestamp_type=type_)
+        store.log("t").append(b"before")
+        clock.advance(-40 * DAY)
+        other.log("t").append(b"after")
+        clock.advance(DAY)
+        for each in (store, other):
+            each.tick()
+            assert values(each.log("t")) == [b"before", b"after"]
+        clock.advance(1)
+        other.tick()
+        assert values(other.log("t")) == values(store.log("t")) == []
+
+
 @pytest.mark.pair("timestamps", "truncation")
 @pytest.mark.pair("retention by time", "truncation")
 @pytest.mark.parametrize("segment_bytes", [150, 1 << 20])

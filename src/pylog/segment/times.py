@@ -100,10 +100,13 @@ class AppendTimes:
 
         Args:
             now_ms: the wall clock.
-            modified: returns the file's modification time; called only if the time of the append matters.
+            modified: returns the file's modification time; called only if the time of the append matters, or if the clock was set
+                back.
         """
         self._recent = self._others_ms = now_ms
         self._modified = modified
+        if now_ms < self._latest:  # the clock was set back: the next append overwrites their time in the file
+            self._take_others()
 
     def last(self, now_ms: int) -> int:
         """Returns a time at or after that of the last append, and not after now.
@@ -120,8 +123,11 @@ class AppendTimes:
         return self._recent
 
     def _take_others(self) -> None:
-        """Takes the time of another process's appends from the file, if that time is plausible."""
+        """Takes the time of another process's appends from the file.
+
+        A time before that of a known append is not theirs: they count from their discovery. A time after the discovery is theirs
+        if the clock was set back before it. Until the clock reaches that time, `last` returns that of the discovery.
+        """
         modified = 0 if self._modified is None else self._modified()
-        fits = self._latest <= modified <= self._others_ms
-        self._latest = modified if fits else max(self._latest, self._others_ms)
+        self._latest = modified if modified >= self._latest else max(self._latest, self._others_ms)
         self._others_ms = 0

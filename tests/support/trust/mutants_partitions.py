@@ -7,6 +7,9 @@ from typing import Final
 from support.trust.mutant import Mutant
 
 _OTHERS: Final = "tests/log/test_times.py::test_a_record_without_a_timestamp_keeps_its_segment_whatever_the_other_timestamps_are"
+_BACK_AND_FORTH: Final = (
+    "tests/log/test_times.py::test_what_another_store_appended_is_not_old_after_the_clock_was_set_back_and_forth"
+)
 _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_its_first_timestamp_is_in_the_future_or_missing"
 
 PARTITIONS: Final[tuple[Mutant, ...]] = (
@@ -149,6 +152,22 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         replacement="",
         tests=("tests/log/test_times.py::test_what_another_store_appended_is_not_older_than_its_append",),
         why="A record that another process appended a moment ago is deleted for the age of an earlier one.",
+    ),
+    Mutant(
+        name="appends_of_others_after_their_discovery_count_as_the_last_known_one",
+        file="pylog/segment/times.py",
+        text="modified if modified >= self._latest else max(self._latest, self._others_ms)\n",
+        replacement="modified if self._latest <= modified <= self._others_ms else max(self._latest, self._others_ms)\n",
+        tests=(_BACK_AND_FORTH + "[False]", _BACK_AND_FORTH + "[True]"),
+        why="A record that another process appended a moment ago is deleted after the clock was set back and forth.",
+    ),
+    Mutant(
+        name="appends_of_others_are_forgotten_at_an_append_by_a_clock_that_was_set_back",
+        file="pylog/segment/times.py",
+        text="        if now_ms < self._latest:  # the clock was set back",
+        replacement="        if False:  # the clock was set back",
+        tests=(_BACK_AND_FORTH + "[True]",),
+        why="A process that appends while its clock is wrong deletes what another one appended a moment before.",
     ),
     Mutant(
         name="first_timestamps_in_the_future_stop_rolls",
