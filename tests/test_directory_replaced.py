@@ -18,6 +18,7 @@ import pylog
 from pylog import Durability, Store
 from pylog.errors import DirectoryReplacedError
 from pylog.store import manager_of
+from support.faults.neighbours import HookedFileSystem
 
 pytestmark = pytest.mark.damaged("files are replaced under the store")
 
@@ -246,6 +247,22 @@ def test_compaction_swaps_nothing_into_a_replaced_directory(path: Path) -> None:
         with pytest.raises(DirectoryReplacedError):
             store.compact("c")
         assert content(path / "c-0") == before
+
+
+def test_a_compaction_whose_directory_is_replaced_in_the_middle_says_so(path: Path) -> None:
+    fs = HookedFileSystem()
+    with pylog.open(path, fs=fs) as store:
+        store.create_topic("c", cleanup_policy="compact", segment_bytes=1000)
+        store.log("c").append_many([(b"k%d" % (number % 3), b"x" * 100) for number in range(50)])
+
+        def replaced() -> None:
+            (path / "c-0").rename(path.parent / "c-0")
+            shutil.copytree(path.parent / "c-0", path / "c-0")
+
+        fs.before("sync", ".log.cleaned", replaced)
+        with pytest.raises(DirectoryReplacedError):
+            store.compact("c")
+        assert not list((path / "c-0").glob("*.index.cleaned"))
 
 
 def test_no_topic_is_created_in_a_replaced_directory(path: Path) -> None:

@@ -3,10 +3,15 @@
 People restore a backup over a running store, rename its directory, or remove it. The open files stay usable, but their names
 no longer lead to them, and each name leads to a file that the store does not know. So every call that creates, renames, cuts or
 removes a file by name goes through `HeldDirectory`, which first compares device and inode.
+
+Other pylog processes replace and delete segments too, and so do other threads of this process, under the log's lock. Only the
+thread that has this lock can distinguish these changes from a restored backup: the header says what other processes did. So only
+that thread compares the files. All other threads, such as those of readers and of compaction, compare the directory alone.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,6 +30,10 @@ def _never() -> bool:
     return False
 
 
+def _always() -> bool:
+    return True
+
+
 class HeldDirectory:
     """A file system for the files of one directory. Once the directory is held, changes by name are refused if it was replaced.
 
@@ -35,6 +44,7 @@ class HeldDirectory:
     Attributes:
         below: the file system given.
         checked_ms: the time of the last check before an acknowledgement, in milliseconds.
+        is_owner: tells whether the calling thread has the lock under which the files change. By default, there is no lock.
         failure: why the directory takes no more changes; None while it does. It stays set: the owner must close and open again.
     """
 
@@ -47,8 +57,10 @@ class HeldDirectory:
         self._active: tuple[str, Identity] | None = None
         self._is_deleted: Callable[[], bool] = _never
         self._is_changed: Callable[[], bool] = _never
+        self.is_owner: Callable[[], bool] = _always
+        self._place: Identity | None = None  # of the directory that was held last
         self._inodes: dict[str, int] = {}  # of the segments that were loaded or created, by name
-        self._is_loading = False
+        self._loader = 0  # the thread that loads the log
         self._watch: Callable[[], None] | None = None
         self.checked_ms = -1
         self._files: list[tuple[str, Identity]] = []  # the header and the active segment
@@ -65,7 +77,7 @@ class HeldDirectory:
             watch: is called by each check that succeeds, and may refuse by an error of its own.
         """
         self._watch = watch
-        self._identity = self._identify(self._directory) or _NOTHING
+        self._identity = self._place = self._identify(self._directory) or _NOTHING
 
     def hold_files(self, header: File, active: File, *, is_deleted: Callable[[], bool], is_changed: Callable[[], bool]) -> None:
         """Holds the directory and its two files that are open for writing.
@@ -93,11 +105,11 @@ class HeldDirectory:
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Notes the inodes of the segments that are listed inside: later changes by their names are for these files only."""
-        self._is_loading = True
+        self._loader = threading.get_ident()  # other threads may have listed the directory before
         try:
             yield
         finally:
-            self._is_loading = False
+            self._loader = 0
 
     # ---- checks --------------------------------------------------------------------------------------------------------------
 
@@ -132,10 +144,16 @@ class HeldDirectory:
     def check(self) -> None:
         """Checks that all names lead to the files that are held. Cost: one `stat` for each, and those of the directory above.
 
+        A thread without the log's lock checks only the directory.
+
         Raises:
             DirectoryReplacedError: they do not.
-            StorageFailedError: another pylog process has deleted the directory, or is changing its segments.
+            StorageFailedError: another pylog process has deleted the directory, or is changing its segments. For a thread without
+                the lock also if the directory was replaced; the next call with the lock raises DirectoryReplacedError.
         """
+        if not self.is_owner():
+            self._check_place()
+            return
         self.check_alive()
         if self._check_above is not None:
             self._check_with_above(self._check_above)
@@ -156,10 +174,20 @@ class HeldDirectory:
             self.failure = str(error)
             raise
 
+    def _check_place(self) -> None:
+        """Checks only the directory, for changes beside those of the log's files. Decides nothing."""
+        self.check_alive()
+        if self._check_above is not None:
+            self._check_with_above(self._check_above)
+        place = self._place
+        if place is not None and self._identify(self._directory) != place:
+            told = f"{self._directory} was removed or replaced while it was open; try again"
+            raise StorageFailedError(told, path=self._directory, errno=_ENOENT)
+
     def _check_name(self, path: str) -> None:
         """Also checks that a segment's name leads to the file that the log knows under it."""
         self.check()
-        known = self._inodes.get(self._name_in(path))
+        known = self._inodes.get(self._name_in(path)) if self.is_owner() else None
         if known is not None and (found := self._identify(path)) is not None and found[1] != known:
             self._refuse(path, found, self._is_changed)
 
@@ -192,26 +220,29 @@ class HeldDirectory:
         return self.below.open(path, write=write)
 
     def create(self, path: str) -> File:
-        self.check()
+        self._check_name(path)
         file = self.below.create(path)
-        name = self._name_in(path)
-        if _LOG in name:
+        if (name := self._name_in(path)).endswith(_LOG):
             self._inodes[name] = file.identity()[1]
         return file
 
     def rename(self, source: str, target: str) -> None:
         self._check_name(source)
+        name = self._name_in(target)
+        found = self._identify(source) if name.endswith(_LOG) else None
+        self._forget(source)
+        self._forget(target)
         self.below.rename(source, target)
-        if self._active is not None and self._active[0] in (source, target):  # by a truncation: its own log has moved it
-            self._active = None
-        inode = self._inodes.pop(self._name_in(source), None)
-        self._inodes.pop(self._name_in(target), None)
-        if inode is not None:
-            self._inodes[self._name_in(target)] = inode
+        if found is not None:
+            self._inodes[name] = found[1]
 
     def remove(self, path: str) -> None:
         self._check_name(path)
+        self._forget(path)
         self.below.remove(path)
+
+    def _forget(self, path: str) -> None:
+        """Compares a name no more: the log itself changes it. The next load notes its file again."""
         if self._active is not None and self._active[0] == path:
             self._active = None
         self._inodes.pop(self._name_in(path), None)
@@ -228,8 +259,8 @@ class HeldDirectory:
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
         entries = self.below.list(path, sizes=sizes)
-        if self._is_loading and sizes == _LOG and path == self._directory:
-            self._inodes = {entry.name: entry.inode for entry in entries if sizes in entry.name and entry.is_file}
+        if self._loader == threading.get_ident() and sizes == _LOG and path == self._directory:
+            self._inodes = {entry.name: entry.inode for entry in entries if entry.name.endswith(sizes) and entry.is_file}
         return entries
 
     def map(self, path: str) -> Bytes:

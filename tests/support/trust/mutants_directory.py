@@ -413,6 +413,16 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="Retention deletes a restored segment that has the name of the one that it knows.",
     ),
     Mutant(
+        name="any_thread_compares_the_files_of_a_log",
+        file="pylog/log/writing/partition_writer.py",
+        text="        self._held.is_owner = partial(is_owned, self.lock)\n",
+        replacement="",
+        tests=(
+            "tests/log/test_changes_beside_others.py::test_a_change_of_another_process_in_the_middle_of_a_compaction_ends_it_at_most[records-truncation]",
+        ),
+        why="After another process's truncation, a compaction cannot remove its unfinished files, or fails.",
+    ),
+    Mutant(
         name="lock_files_alone_decide",
         file="pylog/directory/locks.py",
         text="            alone = self._try_alone(kafka)\n",

@@ -6,20 +6,29 @@ check and for each swap. `cleaning_round` does the work.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
 from pylog import trace
 from pylog.errors import (
     ClosedError,
     CorruptionError,
+    DirectoryReplacedError,
     IllegalStateError,
     PylogError,
     StorageFailedError,
     StoreLockedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.maintenance.cleaning_round import CleaningRound, Compaction, LogChangedError, Task, dirt_of, view_of
+from pylog.log.maintenance.cleaning_round import (
+    CleaningRound,
+    CleaningView,
+    Compaction,
+    LogChangedError,
+    Task,
+    dirt_of,
+    is_shorter,
+    view_of,
+)
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import vanished
 
@@ -103,9 +112,18 @@ def _clean(task: Task) -> Compaction:
     except PylogError as error:
         trace.later(trace.CLEANING_ENDED, task.source.partition, reason=str(error))
         if isinstance(error, StorageFailedError) and vanished(error):
-            with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError, LogChangedError):
-                view_of(task)  # raises if the partition was deleted
+            _check_there(task)
         raise
+
+
+def _check_there(task: Task) -> None:
+    """Raises an error if the partition was deleted or its directory replaced."""
+    try:
+        view_of(task)
+    except DirectoryReplacedError:
+        raise
+    except (ClosedError, CorruptionError, StorageFailedError, LogChangedError):
+        return
 
 
 def _clean_in_rounds(task: Task) -> Compaction:
@@ -116,16 +134,26 @@ def _clean_in_rounds(task: Task) -> Compaction:
         return Compaction(task.source.partition, start, start)
     done = Compaction(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
     try:
-        done = CleaningRound(task, view).run(done)
+        done = _round(task, view, done)
         while done.end < view.dirt.first_uncleanable:
             view = view_of(task)
-            done = CleaningRound(task, view).run(done)
+            done = _round(task, view, done)
     except LogChangedError:
         why = "records were truncated or deleted while it was running"
         trace.later(trace.CLEANING_ENDED, task.source.partition, first=done.first_dirty, end=done.end, reason=why)
     if done.rounds:
         _tell(done)
     return done
+
+
+def _round(task: Task, view: CleaningView, done: Compaction) -> Compaction:
+    """Runs a round. Raises LogChangedError also if a file was missing because its segment was truncated or deleted."""
+    try:
+        return CleaningRound(task, view).run(done)
+    except StorageFailedError as error:
+        if vanished(error) and is_shorter(task, view):
+            raise LogChangedError from error
+        raise
 
 
 def _tell(done: Compaction) -> None:

@@ -152,6 +152,12 @@ def view_of(task: Task) -> CleaningView:
         return CleaningView(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers, task.source.options.now)
 
 
+def is_shorter(task: Task, view: CleaningView) -> bool:
+    """Returns whether the log was truncated, or segments were deleted, since a view of it. Raises as `view_of`."""
+    now = view_of(task).state
+    return now.truncation_count != view.state.truncation_count or now.start_offset != view.state.start_offset
+
+
 def _check_local(state: LogState, path: str) -> None:
     """Raises IllegalStateError if a log begins in remote storage. Kafka compacts no such log."""
     remote = state.remote_offsets

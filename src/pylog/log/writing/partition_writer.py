@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from pylog import trace
@@ -112,14 +113,14 @@ class PartitionWriter:
         self._partition_lock: ByteLock = source.lock
         self._held = source.held
         self.lock = threading.RLock()
+        self._held.is_owner = partial(is_owned, self.lock)
         self.commits = GroupCommit(source, clock, counters, self.lock, self._current, self._give_up)
         self.writer: LogWriter | None = None
         self.gone = False
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
         self._unclean = False  # a writer was closed without writing all derived files
-        self.close_count = 0
-        self._session = 0  # of the partition's lock, in which the changes of other processes were taken
+        self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
         with self._both_locks():
