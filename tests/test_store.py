@@ -107,7 +107,7 @@ def test_a_deleted_topics_log_refuses_appends(tmp_path: Path) -> None:
         log = store.log("t")
         log.append(b"x")
         store.delete_topic("t")
-        with pytest.raises(pylog.ClosedError):
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
             log.append(b"y")
 
 
@@ -218,6 +218,47 @@ def test_a_deletion_that_goes_on_after_a_full_disk_leaves_a_topic_alone_that_was
     else:
         pytest.fail("the calls never came to an end")
     assert made
+
+
+class NamesInOrder(FaultyFileSystem):
+    """Notes the changes of names that succeeded, and the directories that were synced, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.done.append(os.path.basename(target))
+
+    def sync_directory(self, path: str) -> None:
+        super().sync_directory(path)
+        self.done.append(path)
+
+
+def test_a_deletion_that_is_tried_again_is_decided_on_the_disk_before_a_partition_loses_its_name(tmp_path: Path) -> None:
+    tried_again = 0
+    for number in range(1, 40):
+        fs, directory = NamesInOrder(), tmp_path / f"{number}"
+        with pylog.open(directory, fs=fs) as store:
+            store.create_topic("t")
+            store.log("t").append(b"x")
+            faults = fs.faults = Faults({"sync_directory": {number}})
+            fs.done.clear()
+            with contextlib.suppress(pylog.StorageFailedError):  # the log could not be closed
+                store.delete_topic("t")
+            done = list(fs.done)
+            fs.faults = Faults()
+        renamed = [at for at, name in enumerate(done) if name.endswith("-delete")]
+        if renamed:
+            decided = done.index(CATALOG)
+            assert str(directory) in done[decided : renamed[0]], done
+            tried_again += faults.counts["sync_directory"] >= number
+        if faults.counts.get("sync_directory", 0) < number:
+            break
+    else:
+        pytest.fail("the calls never came to an end")
+    assert tried_again
 
 
 def test_an_exclusive_writer_refuses_a_second_one_and_no_reader(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ class StoreLocks:
         try:
             self._kafka = self._lock_out_brokers()
             self._file = fs.open_locks(join(root, PYLOG_LOCK))
-            self._enter(self._kafka, self._file)
+            self._enter(self._file)
         except BaseException:
             self.close()
             raise
@@ -247,7 +247,7 @@ class StoreLocks:
 
     # ---- pylog's lock --------------------------------------------------------------------------------------------------------
 
-    def _enter(self, kafka: LockFile, file: LockFile) -> None:
+    def _enter(self, file: LockFile) -> None:
         """Takes this store's place among the writers of the directory.
 
         The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and anybody can remove a file.
@@ -255,7 +255,7 @@ class StoreLocks:
         """
         deadline = self._clock.monotonic() + min(self._timeout, _OPENING_S)
         while True:
-            alone = self._try_alone(kafka)
+            alone = self._try_alone()
             if (alone or (not self._exclusive and file.is_locked(_PRESENCE, 1))) and self._is_present(file):
                 if not self._exclusive and self._directory is not None:
                     self._share(self._directory, deadline)
@@ -269,15 +269,22 @@ class StoreLocks:
                     "it there, or open the store with mode='r'",
                     path=self._root,
                 )
-            self._clock.sleep(_NAPS[-1])
+            self._wait_for_presence()
 
-    def _try_alone(self, kafka: LockFile) -> bool:
-        """Returns whether no other writer holds the directory's own lock, or `.lock` where directories have none."""
-        if self._directory is not None:
-            return self._directory.try_lock(exclusive=True)
-        alone = kafka.try_lock(0, 0, exclusive=True)
-        kafka.try_lock(0, 0, exclusive=False)
-        return alone
+    def _try_alone(self) -> bool:
+        """Returns whether no other writer holds the directory's own lock, or held `.lock` where directories have none."""
+        return self.was_alone if self._directory is None else self._directory.try_lock(exclusive=True)
+
+    def _wait_for_presence(self) -> None:
+        """Waits until another writer may show in `pylog.lock`.
+
+        Where directories have no lock, `.lock` is left meanwhile: else two stores that open at once would wait for each other.
+        """
+        if self._directory is None and self._kafka is not None:
+            self._kafka.close()
+        self._clock.sleep(_NAPS[-1])
+        if self._directory is None:
+            self._kafka = self._lock_out_brokers()
 
     def _is_present(self, file: LockFile) -> bool:
         start, size = (0, 0) if self._exclusive else (_PRESENCE, 1)

@@ -10,6 +10,7 @@ engine; when it does not, `missed` looks around.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -21,7 +22,8 @@ from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile
 from pylog.log.reading import follower
 from pylog.log.reading.follower import Follower
 from pylog.log.recovery import loader
-from pylog.log.recovery.loaded import Loaded
+from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.writing import active_segment
 from pylog.log.writing.writer import LogWriter
 from support.campaign.protocol import Outcome, neighbour, run_once, usual_places
 from support.campaign.scheduler import Schedule
@@ -208,8 +210,13 @@ def rollhdr() -> Patches:
 
 
 def dirsync() -> Patches:
-    """Who takes over syncs the file that he found, not its name."""
-    return careless("_make_durable", "sync_directory", lambda writer: writer, "_fs")
+    """A process that takes over syncs the file that it found, but not the file's name."""
+    make_durable = active_segment.make_durable
+
+    def without_names(source: Source, *rest: Any) -> None:
+        make_durable(dataclasses.replace(source, fs=Careless(source.fs, "sync_directory")), *rest)
+
+    return patch.object(active_segment, "make_durable", without_names)
 
 
 class Rule(NamedTuple):
