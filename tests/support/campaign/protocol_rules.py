@@ -169,6 +169,9 @@ def retry() -> Patches:
 
     The header's memory alone is not missed: who reads an older slot finds that it knows more, and loads again; that takes a
     header no older than the one that it had seen.
+
+    A reader first asks whether the header has changed. If that made it read the slots, the older one is overwritten already. The
+    rule is missed if bytes past the published end made it read them: the header is still as it was, and changes during the read.
     """
     refresh, extend = DurablePointFile.refresh, Follower._extend
 
@@ -239,7 +242,12 @@ RULES: Final[Mapping[str, Rule]] = {
         Rule(early, "first", "R W R W R / X X; W@2.sync/0.log:stop:R, R@3.end:power:0"),
         Rule(cutsync, "full", "W W W W V V / X X; W@2.write/0.log#3:full, W@3.end:power:1"),
         Rule(ino, "refetch", "W W W / B / R R X X"),
-        Rule(retry, "slots", "W W W R R R W W R / X X; R@3.pread/durable-point#2:stop:W, W@5.write/durable-point#2:stop:R"),
+        Rule(
+            retry,
+            "slots",
+            "W W W R R R W W R / X X; R@3.size/0.log:stop:W, W@4.sync/0.log:stop:R, "
+            "R@3.pread/durable-point#4:stop:W, W@5.write/durable-point#2:stop:R",
+        ),
         Rule(recheck, "readers", "W W R W R W R R S S S S / X X; R@2.list/t-0:stop:W, W@4.create/3.log:stop:R"),
         Rule(rollhdr, "os", "W W W W / R R / X X S S S; W@4.end:power:0"),
         Rule(dirsync, "roll", "W W V V W V / X X; W@3.create/2.log+1:kill, V@3.end:power:0"),
