@@ -46,3 +46,22 @@ def test_records_age_in_the_model_as_in_a_store_after_the_clock_was_set_back(mac
         assert steps.world["first"].promises[0].first_start == 2
     finally:
         steps.teardown()
+
+
+@pytest.mark.pair("scan and follow", "close")
+@pytest.mark.parametrize("machine", [StoreMachine, DiskMachine])
+@pytest.mark.parametrize("how", ["records", "scan", "follow"])
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_reader_of_a_deleted_topic_refuses_after_its_store_was_closed(machine: type[StoreMachine], how: str, who: int) -> None:
+    steps = machine()
+    try:
+        steps.create(0, "first", 1, {"segment_bytes": 200})
+        for _ in range(3):
+            steps.append(0, 0, 0.0, [(0, 50, None), (1, 50, None)], True, "sync")
+        steps.open_reader(0, 0, 0.0, how)
+        assert steps.kept
+        steps.delete(who, "first")
+        steps.close(0)
+        assert not steps.kept
+    finally:
+        steps.teardown()

@@ -92,9 +92,14 @@ class Kept:
         assert self.how == "follow" or not self._given or offset > max(self._given), f"{self.how} went back to {offset}"
         self._given[offset] = record
 
-    def refuses(self) -> None:
-        """The store is closed: a reader gives no more than the records that it has decoded already."""
-        with suppress(pylog.ClosedError):
+    def refuses(self, *, is_deleted: bool) -> None:
+        """The store is closed: a reader gives no more than the records that it has decoded already.
+
+        Args:
+            is_deleted: the topic was deleted before, and the error may say so.
+        """
+        told = (pylog.ClosedError, pylog.UnknownTopicOrPartitionError) if is_deleted else (pylog.ClosedError,)
+        with suppress(*told):
             for frame in self._frames:
                 assert self.how == "records", f"{self.how} gave {frame} after its store was closed"
                 for offset, record in frame:

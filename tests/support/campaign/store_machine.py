@@ -408,8 +408,9 @@ class StoreMachine(Crashing[list[World]]):
         """Those of a store that was closed refuse."""
         mine = [kept for kept in self.kept if kept.who == who]
         self.kept = [kept for kept in self.kept if kept.who != who]
+        there = {topic.number for topic in self.world.values()}
         for kept in mine:
-            kept.refuses()
+            kept.refuses(is_deleted=kept.place[0] not in there)
 
     def forget_readers(self, who: int) -> None:
         """Their process is dead."""
