@@ -16,7 +16,7 @@ from pylog.errors import (
 )
 from pylog.factory_made import FactoryMade
 from pylog.groups import plan_file
-from pylog.groups.description import GroupDescription, GroupRecords, known, with_ends
+from pylog.groups.description import GroupDescription, KnownGroup, known, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
@@ -113,7 +113,7 @@ class Group(FactoryMade, factory="Store.group"):
         """
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 
-    def _known(self) -> GroupRecords:
+    def _known(self) -> KnownGroup:
         ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}
         found = self._offsets.look(self.group_id, lambda view: known(self.group_id, view.image, ids))
         if found is None:

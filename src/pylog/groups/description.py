@@ -113,14 +113,14 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecords:
+class KnownGroup:
     """The content of a group's records: a description without partitions, and the committed offsets."""
 
     group: GroupDescription
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupRecords:
+def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> KnownGroup:
     """Returns the content of a group's records.
 
     Args:
@@ -131,7 +131,7 @@ def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupRec
         CorruptionError, UnsupportedFormatError: a record does not parse.
     """
     group = _consumer(name, image, topics) if image.is_consumer else _classic(name, image.metadata())
-    return GroupRecords(group, dict(image.offsets()))
+    return KnownGroup(group, dict(image.offsets()))
 
 
 def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
@@ -205,7 +205,7 @@ def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tup
     return tuple(sorted(found))
 
 
-def with_ends(found: GroupRecords, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
+def with_ends(found: KnownGroup, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
     """Returns the whole description.
 
     Args:
