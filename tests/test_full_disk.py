@@ -165,6 +165,26 @@ def test_the_error_of_a_full_disk_says_what_each_topic_holds_and_which_command_f
         full.log("t").append(os.urandom(10_000))
 
 
+def test_a_call_that_frees_room_is_not_repeated_after_a_failed_sync(
+    full: Store, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is the one of the sync, even if its number says that the disk is full."""
+    syncs = 0
+
+    def fail(path: str) -> None:
+        nonlocal syncs
+        syncs += 1
+        raise pylog.SyncFailedError(f"cannot sync {path}: No space left on device", path=path, errno=errno.ENOSPC)
+
+    end = full.log("t").end_offset
+    full.tick()  # there is room now
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "sync_directory", fail)
+        with pytest.raises(pylog.SyncFailedError):
+            full.log("t").delete_records(before=end - 100)
+    assert syncs == 1
+
+
 # ---- a real file system ------------------------------------------------------------------------------------------------------
 
 FILL_AND_FREE = """

@@ -45,7 +45,8 @@ class FullDisk:
         """Runs a call that frees room. If there is no room for its own small files, runs it again with the reserve.
 
         Args:
-            action: the call. It leaves everything as it was, or can be repeated, if it fails for lack of room.
+            action: the call. It leaves everything as it was, or can be repeated, if it fails for lack of room. After a failed
+                sync it is not repeated.
             first: a call that frees room with less room than `action` needs, run before the repetition.
 
         Raises:
@@ -54,8 +55,8 @@ class FullDisk:
         try:
             return action()
         except StorageFailedError as error:
-            if error.errno not in NO_ROOM or self._locks is None:
-                raise
+            if error.errno not in NO_ROOM or not error.passes or self._locks is None:
+                raise  # after a failed sync nothing is repeated: the state of the disk is unknown
             self._locks.give_room()
         try:
             if first is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,12 +83,22 @@ def test_the_background_ticks_as_often_as_it_is_asked_to(path: Path) -> None:
         assert (log.start_offset, log.end_offset) == (15, 15)
 
 
-def test_one_partition_that_cannot_be_trimmed_keeps_no_other_one_from_it(store: Store, fs: HookedFileSystem) -> None:
+def test_one_partition_that_cannot_be_trimmed_keeps_no_other_one_from_it(
+    store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b", "c"):
         aged(store, name=name, retention_ms=1)
-    fs.before("rename", ".log", fail)  # of the first one
+    renamed: set[str] = set()
+
+    def refused(path: str) -> None:
+        renamed.add(os.path.dirname(path))
+        if os.path.dirname(path).endswith("a-0"):
+            fail()
+
+    monkeypatch.setattr(fs, "rename", lambda old, new: (refused(old), os.rename(old, new)))
     with pytest.raises(StorageFailedError):
         store.tick(now_ms=NOW + 10**6)
+    assert {os.path.basename(each) for each in renamed} >= {"a-0", "b-0", "c-0"}
     assert sorted(store.log(name).start_offset for name in "abc")[1:] == [15, 15]
 
 

@@ -244,6 +244,44 @@ def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_trunc
     pytest.fail("the calls never came to an end")
 
 
+@pytest.mark.pair("truncation", "close")
+@pytest.mark.parametrize(
+    ("fault", "closed"),
+    [("rename ENOSPC", False), ("rename ENOSPC", True), ("rename EIO", True)],
+    ids=["open", "closed-between", "failed-and-closed"],
+)
+def test_a_sealed_segment_left_as_the_last_one_is_not_cut_by_the_next_truncation(fault: str, closed: bool) -> None:
+    """All renames fail from the n-th on, for every n. The file system of the test refuses to cut a file that is mapped."""
+    ends_met = set()
+    for number in range(1, 60):
+        fs = FaultyFileSystem(MemoryFileSystem())
+        with contextlib.ExitStack() as stores:
+            store = stores.enter_context(pylog.open("/s", fs=fs, clock=ManualClock(NOW)))
+            log = sized(store)
+            for offset in range(15):
+                log.append(digit(offset))
+            kept = [segment.file().mapping for segment in segments_of(log)[:2]]
+            fs.fail(fault, number, forever=True)
+            with contextlib.suppress(StorageFailedError):
+                log.truncate(3)
+            fired = fs.fired
+            fs.heal()
+            if closed:
+                store.close()
+                log = stores.enter_context(pylog.open("/s", fs=fs, clock=ManualClock(NOW))).log("t")
+            ends_met.add(log.end_offset)
+            for end in (7, 6, 2):
+                log.truncate(end)
+                assert log.end_offset <= end
+                assert values(log) == digits(range(log.end_offset))
+            assert log.append(digit(2)) == 2
+            assert not any(each is None for each in kept)
+        if not fired:
+            assert ends_met >= ({3, 10, 15} if fault == "rename EIO" else {3, 15})
+            return
+    pytest.fail("the calls never came to an end")
+
+
 def batch_and_a_segment_behind_it(store: Store) -> None:
     store.create_topic("t", segment_bytes=150)
     store.log("t").append_many([b"one", b"two", b"three"])

@@ -447,6 +447,24 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="On a full disk a truncation within a sealed segment has no room for the copy of that segment.",
     ),
     Mutant(
+        name="a_failed_sync_is_repeated_with_the_reserve",
+        file="pylog/full_disk.py",
+        text=" or not error.passes or self._locks is None:",
+        replacement=" or self._locks is None:",
+        tests=("tests/test_full_disk.py::test_a_call_that_frees_room_is_not_repeated_after_a_failed_sync",),
+        why="A call that frees room is repeated although a sync failed, which leaves the state of the disk unknown.",
+    ),
+    Mutant(
+        name="a_truncation_cuts_a_segment_that_was_sealed",
+        file="pylog/log/maintenance/trimming.py",
+        text="target is not writer.active.segment or source.fs.exists(target.path_of(SEAL))",
+        replacement="target is not writer.active.segment",
+        tests=(
+            "tests/log/test_trimming_cut_short.py::test_a_sealed_segment_left_as_the_last_one_is_not_cut_by_the_next_truncation",
+        ),
+        why="A truncation after one that failed half-way cuts a file that a reader has mapped, which ends the reader's process.",
+    ),
+    Mutant(
         name="ticks_keep_the_logs_of_deleted_topics",
         file="pylog/upkeep.py",
         text="        self._manager.close_deleted()\n",

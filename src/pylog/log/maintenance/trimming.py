@@ -31,7 +31,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.age import examine as examine_age
 from pylog.segment.age import is_older
 from pylog.segment.header_digest import digest_of
-from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
+from pylog.segment.names import DELETED, SEAL, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.segment import LogSegment, inode_of
 
 # ---- at the start ------------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     assert found is not None  # `end` is not below the log start
     target = found[1]
     position = _position_of(target, writer.state.size_of(target), end)
-    copy = None if target is writer.active.segment else _shortened(source, target, position)
+    copy = _shortened(source, target, position) if _may_be_mapped(source, writer, target) else None
     lowered = {
         "active_base": target.base_offset,
         "active_inode": inode_of(source.fs, copy or target.path),
@@ -295,6 +295,14 @@ def _remove_indexes(source: Source, target: LogSegment) -> None:
         if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
             remove_derived(source.fs, join(source.directory, name))
     source.fs.sync_directory(source.directory)
+
+
+def _may_be_mapped(source: Source, writer: LogWriter, target: LogSegment) -> bool:
+    """Whether a reader may have mapped a segment: it is sealed, or was before a truncation failed half-way and left it the last.
+
+    The seal tells of the latter: a truncation renames a segment's `.log` before its seal, so both are still there.
+    """
+    return target is not writer.active.segment or source.fs.exists(target.path_of(SEAL))
 
 
 def _shortened(source: Source, target: LogSegment, position: int) -> str:
