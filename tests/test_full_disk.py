@@ -165,7 +165,7 @@ def test_the_error_of_a_full_disk_says_what_each_topic_holds_and_which_command_f
         full.log("t").append(os.urandom(10_000))
 
 
-def test_a_call_that_frees_room_is_not_repeated_after_a_failed_sync(
+def test_a_change_of_a_log_that_frees_room_is_not_repeated_after_a_failed_sync(
     full: Store, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is the one of the sync, even if its number says that the disk is full."""

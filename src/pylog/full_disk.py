@@ -41,13 +41,13 @@ class FullDisk:
         self._advice = ""
         self._counted_at: float | None = None
 
-    def freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None) -> T:
+    def freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None, *, syncs_again: bool = False) -> T:
         """Runs a call that frees room. If there is no room for its own small files, runs it again with the reserve.
 
         Args:
-            action: the call. It leaves everything as it was, or can be repeated, if it fails for lack of room. After a failed
-                sync it is not repeated.
+            action: the call. It leaves everything as it was, or can be repeated, if it fails for lack of room.
             first: a call that frees room with less room than `action` needs, run before the repetition.
+            syncs_again: true to repeat the call also after a failed sync. Not for a change of a log, as its writer has ended.
 
         Raises:
             StorageFailedError: there is no room even with the reserve.
@@ -55,8 +55,8 @@ class FullDisk:
         try:
             return action()
         except StorageFailedError as error:
-            if error.errno not in NO_ROOM or not error.passes or self._locks is None:
-                raise  # after a failed sync nothing is repeated: the state of the disk is unknown
+            if error.errno not in NO_ROOM or not (error.passes or syncs_again) or self._locks is None:
+                raise
             self._locks.give_room()
         try:
             if first is not None:

@@ -216,7 +216,7 @@ class LogManager:
             self.root.leave_clean_state()
             for log in self._let_go(name):
                 log.close(deleted=True)
-            self.full_disk.freeing(self.root.changes.deletion(name))
+            self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)
             self.topic_changes += 1
 
     def _check_names(self, topic: str) -> None:
