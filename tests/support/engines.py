@@ -41,7 +41,7 @@ def buffer_of(producer: pylog.Producer) -> RecordAccumulator:
 
 def producers_of(store: pylog.Store) -> list[ProducerCore]:
     """The cores of a store's open producers."""
-    return store._producers
+    return store._clients._producers
 
 
 def assignment_of(consumer: pylog.Consumer) -> ConsumerAssignment:
