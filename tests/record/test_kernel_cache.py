@@ -35,7 +35,7 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_file_has_changed(tmp
     shutil.copytree(PACKAGE, tmp_path / "pylog", ignore=shutil.ignore_patterns("__pycache__"))
     before, _ = told_by(tmp_path, tmp_path / "cache")
     assert told_by(tmp_path, tmp_path / "cache") == (before, 1)  # it is the cache that the next one must not believe
-    helpers = tmp_path / "pylog" / "record" / "memory.py"
+    helpers = tmp_path / "pylog" / "record" / "crc32c.py"
     helpers.write_text(helpers.read_text().replace("u64(0xFFFFFFFF)", "u64(0xFFFFFFFE)"))
     after, hits = told_by(tmp_path, tmp_path / "cache")
     assert (after != before, hits) == (True, 0)
