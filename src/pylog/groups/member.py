@@ -85,9 +85,10 @@ class GroupMember:
         ReadOnlyError: the directory is open for reading.
 
     >>> import pylog, tempfile
+    >>> from pylog.offsets.store import offset_manager_of
     >>> store = pylog.open(tempfile.mkdtemp())
     >>> _ = store.create_topic("orders", partition_count=2)
-    >>> one, two = (GroupMember(store._manager, store.offsets, "billing") for _ in range(2))
+    >>> one, two = (GroupMember(store._manager, offset_manager_of(store.offsets), "billing") for _ in range(2))
     >>> one.subscribe(["orders"])
     >>> len(one.poll().partitions)
     2
