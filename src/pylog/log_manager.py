@@ -7,7 +7,7 @@ shutdown checkpoints. It does not use the clients. `pylog.store.Store` documents
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -133,11 +133,19 @@ class LogManager:
         return deleted
 
     def _close_deleted(self, key: TopicPartition) -> None:
+        """Closes the log of a partition that another store has deleted."""
+        with suppress(PylogError):  # its files are deleted: only their descriptors are left
+            self._take_out(key).close(deleted=True)
+
+    def _take_out(self, key: TopicPartition) -> PartitionLog:
+        """Removes a log from the open logs and the background flush, and returns it."""
         log = self._logs.pop(key)
         self.uncleanable.discard(key)
         self.background.drop(log.flush_in_background)
-        with suppress(PylogError):  # its files are deleted: only their descriptors are left
-            log.close()
+        return log
+
+    def _open_partitions(self, topic: str) -> list[TopicPartition]:
+        return [key for key in self._logs if key.topic == topic]
 
     def topic(self, name: str) -> Topic:
         """One topic."""
@@ -156,9 +164,8 @@ class LogManager:
             self.root.leave_clean_state()
             topic = self.root.changes.create(name, count, checked)
             self.topic_changes += 1
-            for log in self._let_go(name):  # of a topic that another store deleted
-                with suppress(PylogError):  # its files are deleted: only their descriptors are left
-                    log.close(deleted=True)
+            for key in self._open_partitions(name):  # of a topic that another store deleted
+                self._close_deleted(key)
             return topic
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
@@ -214,8 +221,8 @@ class LogManager:
             self.root.changes.check_deletable(self.topic(name))
             self._check_names(name)
             self.root.leave_clean_state()
-            for log in self._let_go(name):
-                log.close(deleted=True)
+            for key in self._open_partitions(name):
+                self._take_out(key).close(deleted=True)
             self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)
             self.topic_changes += 1
 
@@ -224,14 +231,6 @@ class LogManager:
         for key, log in list(self._logs.items()):
             if key.topic == topic and not log.is_deleted:
                 log.check_names()
-
-    def _let_go(self, topic: str) -> Iterator[PartitionLog]:
-        """Yields the logs of a topic, after removing each from the open logs and the background flush."""
-        self.uncleanable.difference_update([key for key in self.uncleanable if key.topic == topic])
-        for key in [key for key in self._logs if key.topic == topic]:
-            log = self._logs.pop(key)
-            self.background.drop(log.flush_in_background)
-            yield log
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 

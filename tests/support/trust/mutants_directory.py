@@ -10,8 +10,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="deleted_topics_keep_descriptors",
         file="pylog/log_manager.py",
-        text="their descriptors are left\n                    log.close(deleted=True)\n",
-        replacement="their descriptors are left\n                    pass\n",
+        text="their descriptors are left\n            self._take_out(key).close(deleted=True)\n",
+        replacement="their descriptors are left\n            self._take_out(key)\n",
         tests=(
             "tests/test_topic_races.py::test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made_again[create_topic]",
         ),
