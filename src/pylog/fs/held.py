@@ -151,12 +151,12 @@ class HeldDirectory:
             StorageFailedError: another pylog process has deleted the directory, or is changing its segments. For a thread without
                 the lock also if the directory was replaced; the next call with the lock raises DirectoryReplacedError.
         """
-        if not self.is_owner():
-            self._check_place()
-            return
         self.check_alive()
         if self._check_above is not None:
             self._check_with_above(self._check_above)
+        if not self.is_owner():
+            self._check_place()
+            return
         if self._identity is None:
             return
         for held in ((self._directory, self._identity), self._header):
@@ -176,9 +176,6 @@ class HeldDirectory:
 
     def _check_place(self) -> None:
         """Checks only the directory, for changes beside those of the log's files. Decides nothing."""
-        self.check_alive()
-        if self._check_above is not None:
-            self._check_with_above(self._check_above)
         place = self._place
         if place is not None and self._identify(self._directory) != place:
             told = f"{self._directory} was removed or replaced while it was open; try again"
