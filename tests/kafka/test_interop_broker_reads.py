@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import pylog
+from support.campaign.processes import own_environment
 from support.kafka import interop_data
 from support.kafka.adopt import adopt
 from support.kafka.harness import Broker, KafkaJars, Record, ToolResult
@@ -64,8 +65,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "closed":
         write_topics(directory)
     else:
-        script = [sys.executable, interop_data.__file__, str(directory)]
-        assert subprocess.run(script, check=False).returncode == -9, "the writer was to kill itself"
+        program = [sys.executable, "-m", interop_data.__name__, str(directory)]
+        assert subprocess.run(program, env=own_environment(), check=False).returncode == -9, "the writer was to kill itself"
     assert (directory / ".kafka_cleanshutdown").exists() == (request.param == "closed")
     with pylog.open(directory, mode="r") as store:
         by_pylog = {topic: read(store, topic) for topic in TOPICS}

@@ -42,7 +42,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 
 def in_child(limit: int, program: str, *arguments: object) -> str:
     """Runs a program in a process with so many descriptors, and returns what it prints."""
-    begin = f"import os, resource, sys, pylog\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
+    begin = f"import itertools, os, resource, sys, pylog\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
     command = [sys.executable, "-c", begin + textwrap.dedent(program), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -126,8 +126,9 @@ IN_TURN = """
             assert store.log("t", number).append(b"%d of %d" % (turn, number)) == turn
     for number in numbers:
         assert [record.value for record in store.log("t", number).records()] == [b"0 of %d" % number, b"1 of %d" % number]
-    with store.consumer("t", auto_offset_reset="earliest", consumer_timeout_ms=5000) as consumer:
-        assert sum(1 for _ in consumer) == 2 * len(numbers)
+    with store.consumer("t", auto_offset_reset="earliest", consumer_timeout_ms=120_000) as consumer:
+        found = {(record.partition, record.offset) for record in itertools.islice(consumer, 2 * len(numbers))}
+    assert found == {(number, offset) for number in numbers for offset in range(2)}
     print(len(os.listdir("/dev/fd")))
     store.close()
     reader = pylog.open(sys.argv[1], mode="r")

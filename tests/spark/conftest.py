@@ -21,9 +21,8 @@ SOURCES = Path(__file__).resolve().parent.parent.parent / "src"
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores. Its absence is a failure: reading from Spark is what pylog promises."""
-    _require_java()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")])))
@@ -34,19 +33,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A driver and two executors in processes of their own, for the tests of one file."""
-    _require_java()
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 
-def _require_java() -> None:
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Fails if there is no Java."""
+    program = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
     try:
-        subprocess.run([java, "-version"], check=True, capture_output=True)
+        subprocess.run([program, "-version"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.fail(f"Spark needs Java 17 or newer, and `{java} -version` says: {error}\nRun `./dev setup`.", pytrace=False)
+        pytest.fail(f"Spark needs Java 17 or newer, and `{program} -version` says: {error}\nRun `./dev setup`.", pytrace=False)
 
 
 def _session(directory: Path) -> SparkSession:

@@ -65,16 +65,18 @@ def kill_driver() -> None:
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_goes_on_exactly_when_its_driver_was_killed(cluster: Cluster, shop: Path, tmp_path: Path):
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    spark_directory = tmp_path / "killed"
-    spark_directory.mkdir()
-    with Cluster(spark_directory) as killed, pytest.raises(JobError, match="the driver has died"):
+@pytest.mark.usefixtures("java")
+def test_a_stream_goes_on_exactly_when_its_driver_was_killed(shop: Path, tmp_path: Path):
+    kept, first_directory, next_directory = tmp_path / "kept", tmp_path / "first", tmp_path / "next"
+    for directory in (kept, first_directory, next_directory):
+        directory.mkdir()
+    with Cluster(first_directory) as killed, pytest.raises(JobError, match="the driver has died"):
         killed.run(read_on, path=str(shop), directory=str(kept), dies_in=2)
+    assert (kept / "2.json").exists()  # it died there and not before
     with pylog.open(shop) as store:
         store.log("orders", 1).append_many([b"a late order"] * 50)
-    cluster.run(read_on, path=str(shop), directory=str(kept), dies_in=None)
+    with Cluster(next_directory) as cluster:  # one after the other: each needs three gibibytes
+        cluster.run(read_on, path=str(shop), directory=str(kept), dies_in=None)
     batches = {int(file.stem): [json.loads(line) for line in file.read_text().splitlines()] for file in kept.glob("*.json")}
     first, again = batches.pop(2)
     assert first == again  # the one that was not done is done again with the same records

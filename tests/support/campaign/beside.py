@@ -190,21 +190,23 @@ class Reader:
         self.use(store)
 
     def use(self, store: pylog.Store) -> None:
-        """Reads through this store from now on."""
+        """Reads through this store from now on. What changes after `since` may make its log and its consumer useless."""
+        self.since = self.board.truncations
         self.store, self.log = store, store.log("t")
         self.consumer = store.consumer(auto_offset_reset="earliest")
         self.consumer.assign([TOPIC])
 
     def use_next(self, current: Callable[[], pylog.Store]) -> None:
         """Reads on, after the store was closed or the topic deleted."""
-        self.consumer.close()  # does nothing in a store that is closed
         while True:
-            before = self.board.truncations
+            self.consumer.close()  # does nothing in a store that is closed
             try:
-                return self.use(current())
+                self.use(current())
             except (pylog.ClosedError, pylog.UnknownTopicOrPartitionError):
-                assert self.board.has_changed(before)
-                time.sleep(0.001)
+                assert self.board.has_changed(self.since)
+            if not self.board.has_changed(self.since):
+                return  # otherwise this may still be the log that is being deleted
+            time.sleep(0.001)
 
     def begin(self) -> int:
         """An offset that is neither trimmed nor truncated during the next call."""
@@ -509,11 +511,10 @@ def _read_in_threads(
             turn = int((deadline - time.monotonic()) / CELL_SECONDS)
             one = READS[turn % len(READS)] if only else reader.rng.choice(READS)
             calls[number] += 1
-            before = board.truncations
             try:
                 one(reader)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-                if isinstance(error, passing) and board.has_changed(before):
+                if isinstance(error, passing) and board.has_changed(reader.since):
                     reader.use_next(lambda: writer.store)
                 else:
                     wrong.append(f"{one.__name__}: {traceback.format_exc()}")

@@ -35,6 +35,9 @@ with pylog.open(sys.argv[1]) as store:
         for number in range(40):
             store.log("t", partition).append(b"%d" % number, key=b"k%d" % (number % 7), headers=[("h", b"x")] * (number % 2))
     store.log("t").append_many([b"z" * 100] * 20, compression="zstd")
+    store.create_topic("compacted", cleanup_policy="compact", segment_bytes=500)
+    for number in range(40):
+        store.log("compacted").append(b"%d" % number, key=b"k%d" % (number % 7))
     store.offsets.commit("g", {pylog.TopicPartition("t", 0): 10})
 """
 
@@ -81,7 +84,7 @@ CHANGES: Final[dict[str, Callable[[Any], object]]] = {
     "send": _send,
     "create": lambda store: store.create_topic(f"t{threading.get_ident()}"),
     "alter": lambda store: store.alter_topic("t", segment_bytes=3000),
-    "compact": lambda store: store.compact("t"),
+    "compact": lambda store: store.compact("compacted"),
     "tick": lambda store: store.tick(),
 }
 

@@ -376,7 +376,7 @@ class LogMachine(Crashing[list[Promise]]):
         with self.doing([self.model.promise]):
             self.store.close()
         for kept in self.kept:
-            kept.refuses()
+            kept.refuses(is_deleted=False)
         self.kept.clear()
         if self.is_ready:  # who has only read leaves what a dead process wrote as it is
             self.model.flushed(self.model.end)

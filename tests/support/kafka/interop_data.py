@@ -1,6 +1,6 @@
 """What the interoperability tests share: topics for pylog to write, and every reader's answer in one form, the harness' `Record`.
 
-    write_topics(directory)             # or, from a process that dies without closing: python interop_data.py DIRECTORY
+    write_topics(directory)             # without closing: python -m support.kafka.interop_data DIRECTORY, which kills itself
     TOPICS["headers"].expected()        # what any reader must get
     read(store, "headers")              # what pylog gets
 

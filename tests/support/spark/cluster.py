@@ -83,7 +83,10 @@ class Cluster:
     def begin(self, job: Callable[..., Any], /, **arguments: Any) -> None:
         """The same without waiting; `answer` has the result. Meanwhile the test may kill the driver or one of its executors."""
         assert self.process.stdin is not None
-        print(json.dumps([inspect.getfile(job), job.__name__, arguments]), file=self.process.stdin, flush=True)
+        try:
+            print(json.dumps([inspect.getfile(job), job.__name__, arguments]), file=self.process.stdin, flush=True)
+        except BrokenPipeError as error:
+            raise self._death() from error
 
     def answer(self) -> Any:
         """What the job that was begun returns; as `run`."""
@@ -94,7 +97,10 @@ class Cluster:
                 if error is not None:
                     raise JobError(error)
                 return result
-        raise JobError(f"the driver has died: {self._log.read_text(errors='replace')[-2000:]}")
+        raise self._death()
+
+    def _death(self) -> JobError:
+        return JobError(f"the driver has died: {self._log.read_text(errors='replace')[-2000:]}")
 
     def kill(self) -> None:
         """Kills the driver as a power cut would; its executors go by themselves when they miss it."""
