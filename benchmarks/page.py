@@ -10,7 +10,7 @@ from benchmarks.measure import Row
 from benchmarks.results import Run, spread, summary
 
 PROJECT = Path(__file__).resolve().parent.parent
-PAGE = PROJECT / "docs" / "benchmarks" / "index.md"
+PAGE = PROJECT / "docs" / "benchmarks" / "figures.md"
 HEAD = """# Benchmarks
 
 The last kept run of `./dev bench`, which measures pylog and others in the same run, in turns. A figure is the median of its

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ import pytest
 import pylog
 from pylog.cli.run import app
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
-from support.docs.pages import CODE, OTHER, PROJECT, Course, Runner, blocks, code, courses, pages
+from support.docs.pages import CODE, OTHER, PROJECT, Runner, blocks, code, pages, run_blocks
 from support.golden.data import case
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ FLIGHTS = 336_776
 
 # All that is shown and not run. A reason of its own stands before each block in its page.
 NOT_RUN = {
-    "README.md: Two commands": "it sets up the machine and runs all tests",
+    "README.md: Install": "it needs a network",
+    "README.md: Work on it": "it sets the machine up",
     "docs/index.md: Install": "it installs from the network",
     "docs/tutorial.md: Before you begin": "it installs from the network",
 }
@@ -61,10 +63,10 @@ BROKERS_DIRECTORY = "/var/lib/kafka/data"  # in the pages; a real broker's, from
 # ---- the code ------------------------------------------------------------------------------------------------------------
 
 
-def all_courses() -> list[Any]:
+def pages_that_run() -> list[Any]:
     marks = {page: [pytest.mark.damaged(why)] for page, why in DAMAGED.items()}
-    here = [page for page in pages() if page not in ELSEWHERE]
-    return [pytest.param(course, id=course.name, marks=marks.get(page, [])) for page in here for course in courses(page)]
+    here = [page for page in pages() if page not in ELSEWHERE and run_blocks(page)]
+    return [pytest.param(page, id=page, marks=marks.get(page, [])) for page in here]
 
 
 @pytest.fixture
@@ -77,22 +79,37 @@ def spark_without_its_views(spark: SparkSession) -> Iterator[SparkSession]:  # n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("course", all_courses())
+@pytest.mark.parametrize("page", pages_that_run())
 def test_what_a_page_shows_runs_and_prints_what_the_page_says(
-    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    runner = Runner()
-    if course.mentions("spark"):  # its workers do not share the working directory
+    runner, run = Runner(), run_blocks(page)
+    if any("spark" in block.source for block in run):  # its workers do not share the working directory
         runner.names["spark"] = request.getfixturevalue("spark_without_its_views")
         runner.replacements['"shop"'] = f'"{tmp_path}/work/shop"'
-    if course.mentions(BROKERS_DIRECTORY):
+    if any(BROKERS_DIRECTORY in block.source for block in run):
         runner.replacements[BROKERS_DIRECTORY] = str(case("4.3.0", "txn").copy(tmp_path / "broker"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    GIVEN.get(course.page, lambda: None)()
-    for block in course.blocks:
+    GIVEN.get(page, lambda: None)()
+    for block in run:
         runner.run(block)
-    FURTHER_CHECKS.get(course.name, lambda runner: None)(runner)
+    FURTHER_CHECKS.get(page, lambda runner: None)(runner)
+
+
+def test_the_readmes_example_runs_twice_in_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = run_blocks("README.md")
+    for orders in (2, 4):
+        assert example.expected is not None
+        Runner().run(replace(example, expected=example.expected.replace("2 orders", f"{orders} orders")))
+
+
+def test_the_readme_fits_on_a_screen() -> None:
+    text = (PROJECT / "README.md").read_text()
+    assert len(text.split()) <= 450
+    assert len(text.splitlines()) <= 90
+    assert max(map(len, text.splitlines())) <= 160
 
 
 def test_what_is_not_run_is_little_and_says_why() -> None:
@@ -113,83 +130,16 @@ def test_every_block_says_what_it_is() -> None:
 # ---- what holds beyond what the pages show --------------------------------------------------------------------------------
 
 
-def the_quickstart_appends_and_reads(runner: Runner) -> None:
-    appended, looked_at = (printed.splitlines() for printed in runner.printed)
-    assert [line.split()[0] for line in appended] == ["0", "1", "2", "3"]
-    assert appended[0].endswith("b'42' b'paid'")
-    assert Path("shop", "orders-3").is_dir()
-    assert "txn [781, 162]" in looked_at
-
-
-def spark_shows_every_record(runner: Runner) -> None:
-    assert all(value in runner.printed[-1] for value in ("paid", "shipped", "delivered"))
-
-
-def data_frames_have_what_the_log_has(runner: Runner) -> None:
-    last = runner.printed[-1].splitlines()[-1]
-    assert last.startswith("3 [0] ")
-    assert "(b'42', 2)" in last
-
-
-def a_duplicate_is_in_the_log_once(runner: Runner) -> None:
-    with pylog.open("shop", mode="r") as store:
-        assert [record.value for record in store.log("orders", 0).records()] == [b"delivered", b"paid"]
-
-
-def what_is_sent_is_in_the_log(runner: Runner) -> None:
-    assert "RecordMetadata(topic='orders', partition=" in runner.printed[-1]
-    with pylog.open("shop", mode="r") as store:
-        assert sum(store.log("orders", number).end_offset for number in range(4)) > 1100
-
-
-def commits_hold_for_the_next_reader(runner: Runner) -> None:
-    with pylog.open("shop") as store:
-        assert store.offsets.position("billing", ("orders", 0)) == store.log("orders", 0).end_offset
-        assert store.topic("audit").config.retention_group == "billing"
-    committed = "TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset="
-    assert runner.printed[-1].count(committed) == 1
-    assert runner.printed[-1].count("b'") == 3
-
-
-def consumers_hand_out_each_record(runner: Runner) -> None:
-    printed = runner.printed[-1].splitlines()
-    assert len([line for line in printed if line[:2] in ("0 ", "1 ")]) == 5
-    assert {line[:-2] for line in printed if line.startswith("Topic")} == {
-        f"TopicPartition(topic='orders', partition={number})" for number in range(2)
-    }
-    assert sorted(eval(printed[-1])) == [0, 0, 1, 1, 2]
-
-
-def compaction_keeps_the_last(runner: Runner) -> None:
-    assert runner.printed[-1] == "1 [b'1.30', b'1.40']\n"
-
-
-def commands_print_what_they_did(runner: Runner) -> None:
-    assert "\t42\tpaid\n" in runner.printed[-1]
-    assert "Appended 1 record to orders." in runner.printed[-1]
-
-
 def a_group_is_described_reset_and_exported(runner: Runner) -> None:
     assert runner.printed[-1].splitlines()[0] == "Empty Classic  []"
     assert Path("billing.csv").read_text() == "orders,0,100\nreturns,0,0\n"
 
 
-FURTHER_CHECKS: Mapping[str, Callable[[Runner], None]] = {
-    "README.md: Ten lines": the_quickstart_appends_and_reads,
-    "README.md: Ten lines again": spark_shows_every_record,
-    "README.md: Into pandas, polars, DuckDB": data_frames_have_what_the_log_has,
-    "README.md: Many readers, many writers": a_duplicate_is_in_the_log_once,
-    "README.md: Producing": what_is_sent_is_in_the_log,
-    "README.md: Committed offsets": commits_hold_for_the_next_reader,
-    "README.md: Consuming": consumers_hand_out_each_record,
-    "README.md: Compaction": compaction_keeps_the_last,
-    "README.md: Command line": commands_print_what_they_did,
-    "docs/GROUPS.md: Administering groups": a_group_is_described_reset_and_exported,
-}
+FURTHER_CHECKS: Mapping[str, Callable[[Runner], None]] = {"docs/GROUPS.md": a_group_is_described_reset_and_exported}
 
 
-def test_no_check_of_a_part_is_left_without_its_part() -> None:
-    assert FURTHER_CHECKS.keys() <= {course.name for page in pages() for course in courses(page)}
+def test_no_check_of_a_page_is_left_without_its_page() -> None:
+    assert FURTHER_CHECKS.keys() <= set(pages())
 
 
 # ---- links ---------------------------------------------------------------------------------------------------------------

@@ -88,9 +88,9 @@ def test_what_is_installed_is_what_runs_and_does_what_the_readme_shows(installed
     path, *versions = installed.run("-c", where, cwd=tmp_path).split()
     assert Path(path).is_relative_to(installed.directory)
     assert versions == [pylog.__version__] * 2
-    quickstart = next(block for block in code("README.md") if block.heading == "Ten lines")
+    quickstart = next(block for block in code("README.md") if block.heading == "Try it")
     printed = installed.run("-c", quickstart.source, cwd=tmp_path)
-    assert [line.split()[0] for line in printed.splitlines()] == ["0", "1", "2", "3"]
+    assert printed == quickstart.expected
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ def test_a_page_says_what_the_kept_run_found(page: Path) -> None:
 
 def test_the_pages_that_claim_speed_have_named_figures() -> None:
     named = {page.name: len(figures.FIGURE.findall(page.read_text())) for page in figures.pages()}
-    assert named["README.md"] >= 30
+    assert named["README.md"] >= 5
     assert named["COMPARISON.md"] >= 10
-    assert named["PERFORMANCE.md"] >= 10
+    assert named["PERFORMANCE.md"] >= 60
 
 
 def test_no_name_is_kept_that_no_page_uses() -> None:

@@ -62,8 +62,8 @@ def test_the_page_has_a_row_for_each_figure_and_marks_what_was_missed() -> None:
 
 def test_a_page_is_written_with_its_charts_and_without_those_of_before(tmp_path: Path) -> None:
     (tmp_path / "gone.svg").write_text("of an earlier run")
-    page.write(run(row("append", 4.0)), tmp_path / "index.md")
-    assert {path.name for path in tmp_path.iterdir()} == {"index.md", "append.svg"}
+    page.write(run(row("append", 4.0)), tmp_path / "figures.md")
+    assert {path.name for path in tmp_path.iterdir()} == {"figures.md", "append.svg"}
 
 
 def test_no_two_rows_of_the_kept_run_are_the_same() -> None:
@@ -72,7 +72,7 @@ def test_no_two_rows_of_the_kept_run_are_the_same() -> None:
 
 
 def test_the_documentation_shows_the_kept_run(tmp_path: Path) -> None:
-    page.write(results.load(results.LAST), tmp_path / "index.md")
+    page.write(results.load(results.LAST), tmp_path / "figures.md")
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert {path.name: path.read_text() for path in page.PAGE.parent.iterdir()} == drawn
 

@@ -286,4 +286,4 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path: Path) -> N
     program = "import sys; sys.modules['cyclopts'] = None; from pylog.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == ("pylog: the command line requires cyclopts and rich; install them: pip install 'pylogdb[cli]'\n")
+    assert done.stderr == ("pylog: the command line requires cyclopts and rich; in a clone of pylog: pip install '.[cli]'\n")

@@ -21,8 +21,9 @@ SOURCES = Path(__file__).resolve().parent.parent.parent / "src"
 
 
 @pytest.fixture(scope="session")
-def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores. Its absence is a failure: reading from Spark is what pylog promises."""
+    require_java()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")])))
@@ -41,7 +42,11 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Fails if there is no Java."""
+    """For tests that start Spark by themselves."""
+    require_java()
+
+
+def require_java() -> None:
     program = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
     try:
         subprocess.run([program, "-version"], check=True, capture_output=True)

@@ -28,5 +28,5 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; install them: pip install 'pylogdb[cli]'")
+        sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; in a clone of pylog: pip install '.[cli]'")
     sys.exit(run(sys.argv[1:]))

@@ -6,8 +6,6 @@ block lines that begin with `$ ` are commands; what stands between them is what 
 
 Comments before a block, which no reader sees, say what is different:
 
-    <!-- test: a fresh directory -->      nothing of the blocks above is there
-    <!-- test: after "Ten lines" -->      the same, and the first block under that heading runs first
     <!-- test: exits with 1 -->           the block's last command fails, as it should
     <!-- test: not run, REASON -->        not run; tests/test_docs.py lists all of these
 """
@@ -22,7 +20,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,40 +57,9 @@ class Block:
         return self.mark.partition("not run, ")[2] or None
 
     @property
-    def after(self) -> str | None:
-        """The heading whose first block it begins with."""
-        found = re.fullmatch(r'after "(.+)"', self.mark)
-        return found and found[1]
-
-    @property
-    def begins_anew(self) -> bool:
-        """Whether nothing of the blocks above it is to be there."""
-        return self.after is not None or self.mark == "a fresh directory"
-
-    @property
     def exit_code(self) -> int:
         found = re.fullmatch(r"exits with (\d+)", self.mark)
         return int(found[1]) if found else 0
-
-
-@dataclass(frozen=True)
-class Course:
-    """Blocks that run in one directory, in order."""
-
-    blocks: Sequence[Block]
-
-    @property
-    def name(self) -> str:
-        """The page, and the heading of its first block, or of the first one that is not only repeated."""
-        first = next((block for block in self.blocks if block.begins_anew), self.blocks[0])
-        return f"{first.page}: {first.heading}" + (" again" if first.heading == first.after else "")
-
-    @property
-    def page(self) -> str:
-        return self.blocks[0].page
-
-    def mentions(self, word: str) -> bool:
-        return any(word in block.source for block in self.blocks)
 
 
 def pages() -> list[str]:
@@ -125,18 +92,9 @@ def code(page: str) -> list[Block]:
     return [block for block in blocks(page) if block.language in CODE]
 
 
-def courses(page: str) -> Iterator[Course]:
-    """What is run: the page's blocks in order, cut where one begins anew."""
-    run = [block for block in code(page) if block.not_run is None]
-    current: list[Block] = []
-    for block in run:
-        if block.begins_anew:
-            if current:
-                yield Course(current)
-            current = [next(first for first in run if first.heading == block.after)] if block.after else []
-        current.append(block)
-    if current:
-        yield Course(current)
+def run_blocks(page: str) -> list[Block]:
+    """The blocks that run: all but those that say why they do not."""
+    return [block for block in code(page) if block.not_run is None]
 
 
 # ---- running -------------------------------------------------------------------------------------------------------------

@@ -57,9 +57,9 @@ def _try_sdist(sdist: Path, work: Path) -> None:
 
 def _try_quickstart(environment: Environment, directory: Path) -> None:
     directory.mkdir()
-    quickstart = next(block for block in code("README.md") if block.heading == "Ten lines")
+    quickstart = next(block for block in code("README.md") if block.heading == "Try it")
     printed = environment.run("-c", quickstart.source, cwd=directory)
-    print(f"the README's ten lines print:\n{printed}", flush=True)
+    print(f"the README's example prints:\n{printed}", flush=True)
 
 
 def _run_tests(environment: Environment, work: Path) -> None:
