@@ -23,10 +23,10 @@ def _held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> N
     append = OffsetsPartition.append
     due = [action]
 
-    def later(self: OffsetsPartition, *given: Any, **named: Any) -> None:
+    def later(self: OffsetsPartition, *given: Any, **named: Any) -> range:
         if due and threading.current_thread() is threading.main_thread():
             due.pop()()
-        append(self, *given, **named)
+        return append(self, *given, **named)
 
     monkeypatch.setattr(OffsetsPartition, "append", later)
 

@@ -94,8 +94,7 @@ class PartitionLog:
         self.scan, self.records, self.follow = queries.scan, queries.records, queries.follow
         self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
         self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
-        remote = self._state.remote_offsets
-        if remote:
+        if remote := self._state.remote_offsets:
             trace.line(trace.IN_TIER, self.partition, first=remote.start, last=remote.stop - 1, local_start=remote.stop)
 
     def __repr__(self) -> str:
@@ -204,7 +203,8 @@ class PartitionLog:
     @property
     def end_offset(self) -> int:
         """The offset that the next record will get. Cost: one pread."""
-        return self.snapshot().end_offset
+        is_known = not self._gate.is_shut and (self._is_exclusive or self._refresher.is_writer_current())
+        return self._state.end_offset if is_known else self.snapshot().end_offset
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 

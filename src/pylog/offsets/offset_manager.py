@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar, cast
@@ -75,10 +76,14 @@ class CommitRecords(NamedTuple):
         """Raises UnknownTopicOrPartitionError if a topic was deleted since the commit was called. Cost: one pread a partition."""
         for log in self.logs:
             try:
-                log.snapshot()
+                log.end_offset  # noqa: B018 - it raises
             except ClosedError as error:
                 told = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
                 raise UnknownTopicOrPartitionError(told, path=log.directory) from error
+
+
+class _MembersPossibleError(NonEmptyGroupError):
+    """The records of a group must be read before it is known whether it has active members. Callers never see it."""
 
 
 class Members(Protocol):
@@ -126,11 +131,34 @@ class OffsetManager:
             self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
 
     def _commit(self, there: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
-        """Looks first, then appends: under one lock for both, threads could not share a sync."""
-        if self.members.is_possible(there.directory):
-            with there.image() as image:
-                self.refuse_members(group_id, _view(there, image, checked_group(group_id)))
-        there.append(items.records, self.clock.now_ms(), durability, check=items.check)
+        """Appends, unless the group may have active members: then it reads the group's records first.
+
+        Both checks run under the partition's lock, so no member can join in between. Only the reading is done before: if it held
+        the lock until the append, threads could not share a sync.
+        """
+        name = checked_group(group_id)
+
+        def check() -> None:
+            if not there.has_no_members(name):
+                if self.members.is_possible(there.directory):
+                    raise _MembersPossibleError(f"the group {group_id!r} may have active members")
+                there.note_no_members()
+            items.check()
+
+        try:
+            if there.may_have_members:
+                self._refuse_members_of(there, group_id, name)
+            offsets = there.append(items.records, None, durability, check=check)
+        except _MembersPossibleError:
+            there.may_have_members = True
+            self._refuse_members_of(there, group_id, name)
+            there.append(items.records, None, durability, check=items.check)
+        else:
+            there.note_commit(offsets)
+
+    def _refuse_members_of(self, there: OffsetsPartition, group_id: str, name: bytes) -> None:
+        with there.image() as image:
+            self.refuse_members(group_id, _view(there, image, name))
 
     def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
@@ -154,7 +182,7 @@ class OffsetManager:
         key = checked_partition(partition)
         if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
             logs.append(self._check_in_log(key, given))
-            return offset_key(name, format_partition_key(key)), format_offset(given, b"", None, now_ms)
+            return _key_of(name, key.topic, key.partition), format_offset(given, b"", None, now_ms)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
@@ -167,9 +195,9 @@ class OffsetManager:
         """Looks at the log of now, and returns it: another process may have deleted it, made it again, or cut it."""
         log = self._manager.known_log(partition)
         try:
-            end = log.snapshot().end_offset
+            end = log.end_offset
         except UnknownTopicOrPartitionError:
-            end = (log := self._manager.log(*partition)).snapshot().end_offset  # created again, or deleted
+            end = (log := self._manager.log(*partition)).end_offset  # created again, or deleted
         if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
             told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
@@ -391,6 +419,12 @@ class OffsetManager:
         It is called again if the topic was deleted at the same time.
         """
         return cast("Result", self._topic.on_partition(group_id, action, make=True))
+
+
+@functools.lru_cache(256, typed=True)
+def _key_of(group: bytes, topic: str, partition: int) -> bytes:
+    """Returns the key of an offset's record. Most groups commit the same partitions again and again."""
+    return offset_key(group, format_partition_key(TopicPartition(topic, partition)))
 
 
 def _groups_in(there: OffsetsPartition) -> list[bytes]:

@@ -20,6 +20,7 @@ from pylog.log.reading import reader, transaction_outcomes
 from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.state import LogState
 from pylog.offsets.image import COLUMNS, Image, Skipped
+from pylog.record.few import Piece, few_rows
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.segment.segment import LogSegment
 
@@ -34,6 +35,10 @@ class OffsetsPartition:
         open_log: gives the partition's log; asked again once another process has deleted it.
         directory: where its files are.
         number: of the partition.
+
+    Attributes:
+        directory, number: as given.
+        may_have_members: true once a commit had to read the records because a group may have had members.
     """
 
     def __init__(self, open_log: Callable[[], PartitionLog], directory: str, number: int) -> None:
@@ -43,11 +48,13 @@ class OffsetsPartition:
         self._guard = threading.RLock()  # taken before the log's own
         self._log = open_log()
         self._reported = 0  # skipped records below this offset were logged
+        self._memberless_end = -1  # the log's end at which no group had members
+        self.may_have_members = False
         self._begin()
 
     def _begin(self) -> None:
+        self._position: int | None = None  # the offset of the next record to replay; unset first, for `has_no_members`
         self._image = Image()
-        self._position: int | None = None  # the offset of the next record to replay
         self._seen: LogState | None = None  # the state that was replayed last
         self._anchor: LogSegment | None = None  # the segment of the last record replayed
 
@@ -71,6 +78,30 @@ class OffsetsPartition:
         """
         with self._guard:
             yield self._caught_up()
+
+    # ---- does a group have members? A member appends its records before it is one, so it is enough to notice appends ---------
+
+    def has_no_members(self, group: bytes) -> bool:
+        """Returns whether a group certainly has no members. False means that it may have some. Cost: no system call.
+
+        The caller holds the log's locks, in a check of an append.
+        """
+        end = self._log.known.end_offset
+        if end == self._memberless_end:
+            return True
+        if end != self._position or not self._goes_on(self._log.known, end):
+            return False  # the image lacks records of other processes
+        found = self._image.groups.get(group)
+        return found is None or (found.record is None and not found.membership)
+
+    def note_no_members(self) -> None:
+        """Notes that no group of the partition has members. The caller holds the log's locks."""
+        self._memberless_end = self._log.known.end_offset
+
+    def note_commit(self, offsets: range) -> None:
+        """Notes that the records at some offsets are a commit of no member."""
+        if self._memberless_end == offsets.start:
+            self._memberless_end = offsets.stop
 
     def skipped(self) -> tuple[int, list[Skipped]]:
         """Returns how many records were skipped because they cannot be read, and the first of them."""
@@ -96,7 +127,7 @@ class OffsetsPartition:
             state = self._log.snapshot()
         except UnknownTopicOrPartitionError:  # another process has deleted it, and may have made it again
             self._log = self._open_log()
-            self._reported = 0
+            self._reported, self._memberless_end = 0, -1
             self._begin()
             state = self._log.snapshot()
         if state is not self._seen:
@@ -148,27 +179,33 @@ class OffsetsPartition:
     def append(
         self,
         items: Sequence[KeyValue],
-        now_ms: int,
+        now_ms: int | None,
         durability: Durability | None,
         *,
         atomic: bool = True,
         check: Callable[[], object] | None = None,
-    ) -> None:
+    ) -> range:
         """Appends records, all or none of them if `atomic`. They are part of the image when this returns.
 
-        `check` is called under the partition's lock before the write. Nothing is appended if it raises.
+        Their timestamp is `now_ms`, by default the time of this call. `check` is called under the partition's lock before the
+        write. Nothing is appended if it raises.
 
         Raises:
             RecordTooLargeError: they do not fit into one batch. As `Log.append`.
         """
         clock_ms = self._log.clock.now_ms()
-        rows = records_of([(key, value, (), now_ms) for key, value in items], clock_ms)
+        stamp = clock_ms if now_ms is None else now_ms
+        if len(items) <= limits.FEW_RECORDS:
+            rows: list[Piece] = [few_rows([(stamp, key, value, ()) for key, value in items])]
+        else:
+            rows = records_of([(key, value, (), stamp) for key, value in items], clock_ms)
         offsets = self._log.append(clock_ms, rows, durability=durability, atomic=atomic, by_owner=True, check=check).offsets
         with self._guard:
             if self._position == offsets.start:  # otherwise the replay finds them
                 for offset, (key, value) in zip(offsets, items, strict=True):
                     self._image.take_own(offset, key, value)
                 self._position = offsets.stop
+        return offsets
 
 
 def _segment_before(state: LogState, offset: int) -> LogSegment | None:

@@ -213,4 +213,24 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         ),
         why="A commit that arrives after its topic was deleted counts for the next topic of this name.",
     ),
+    Mutant(
+        name="members_that_joined_elsewhere_are_not_noticed",
+        file="pylog/offsets/partition.py",
+        text="        if end == self._memberless_end:\n",
+        replacement="        if self._memberless_end >= 0:\n",
+        tests=(
+            "tests/groups/test_commits_of_no_member.py::test_a_member_that_joins_elsewhere_between_two_commits_keeps_the_next_one_out",
+        ),
+        why="A commit of no member counts although a member joined since the last check.",
+    ),
+    Mutant(
+        name="members_that_join_while_a_commit_waits",
+        file="pylog/offsets/offset_manager.py",
+        text="            if not there.has_no_members(name):\n",
+        replacement="            if False:\n",
+        tests=(
+            "tests/groups/test_commits_of_no_member.py::test_a_member_that_joins_while_a_commit_waits_for_the_lock_keeps_it_out",
+        ),
+        why="A commit of no member counts although a member joins before it is written.",
+    ),
 )

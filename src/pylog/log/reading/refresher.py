@@ -211,6 +211,14 @@ class Refresher:
         except StorageFailedError:  # closed by another thread
             return True
 
+    def is_writer_current(self) -> bool:
+        """Whether this process writes here, and no other process has changed the log since. Takes no lock. Cost: one pread."""
+        writer = None if self._writer is None else self._writer.writer
+        try:
+            return writer is not None and not (writer.header.changed() or writer.is_catching_up)
+        except StorageFailedError:  # closed by another thread
+            return False
+
     # ---- refreshes -----------------------------------------------------------------------------------------------------------
 
     def state(self, *, wait: bool = False, committed: bool = False) -> LogState:

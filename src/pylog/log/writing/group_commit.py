@@ -66,8 +66,10 @@ class GroupCommit:
             with lock:
                 writer = self._current()
                 only = requests[0] if len(requests) == 1 else None
-                if only and only.producer is None and only.check is None and only.options is self._source.options.now:
-                    self._commit_group(grouped(requests, writer.state.end_offset), writer)  # the usual case
+                if only and only.producer is None and only.options is self._source.options.now:  # the usual case
+                    if only.check is not None:
+                        only.check()
+                    self._commit_group(grouped(requests, writer.state.end_offset), writer)
                 else:
                     for group in self._groups(self._fitting(requests), writer):
                         self._commit_group(group, writer)
