@@ -13,7 +13,8 @@ import msgspec
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.fs import FileSystem, join, process_id, read_derived, remove_derived, write_atomically
+from pylog.errors import CorruptionError
+from pylog.fs import FileKind, FileSystem, at_most, join, process_id, remove_derived, write_atomically
 
 BACKGROUND_ERRORS: Final = "pylog-background-errors.json"
 _MOST_CHARACTERS: Final = 1000  # of the message
@@ -38,6 +39,13 @@ class BackgroundErrors(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(BackgroundErrors)  # created at import: see `pylog.topics.catalog`
 
 
+def _parse(data: bytes, _path: str) -> BackgroundErrors:
+    return _DECODER.decode(data)
+
+
+NOTES: Final = FileKind("a note of background errors", _parse, at_most(limits.MARKER_BYTES), "remove it")
+
+
 def write_background_errors(fs: FileSystem, root: str, clock: Clock, count: int, error: BaseException) -> None:
     """Notes an error. Raises nothing: the work that failed matters more. Only counts that are powers of two are written."""
     if count & (count - 1):
@@ -50,13 +58,11 @@ def write_background_errors(fs: FileSystem, root: str, clock: Clock, count: int,
 
 def read_background_errors(fs: FileSystem, root: str) -> BackgroundErrors | None:
     """Returns the note; None if there is none, or none that can be read."""
-    data = read_derived(fs, join(root, BACKGROUND_ERRORS), limits.MARKER_BYTES).data
-    if data is None:
-        return None
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    path = join(root, BACKGROUND_ERRORS)
+    data = NOTES.fetch_derived(fs, path).data
+    with contextlib.suppress(CorruptionError):
+        return None if data is None else NOTES.parsed(data, path)
+    return None
 
 
 def remove_background_errors(fs: FileSystem, root: str) -> None:

@@ -27,10 +27,15 @@ MAX_PARTITIONS = 1_000_000  # of all topics in `pylog.json`: a few bytes there n
 MAX_SNAPSHOT_BYTES = 256 << 20  # of a partition's producers: 46 bytes each, 5.8 million
 LEAST_INDEX_LIMIT_BYTES = 32 << 20  # of an index, however small its segment: brokers preallocate 10 MiB
 LEAST_BATCH_BYTES = 26  # of any format: bounds the entries of an index or a seal, and so its size
+MOST_MEMORY_PER_BYTE = 64  # of a small file: what it holds becomes Python objects. tests/test_doors.py doubles each kind
 MAX_SEAL_BYTES = 64 << 20  # 4 million marks, one for each 512 bytes of the largest segment
 MAX_SEAL_MARKS = 4 << 20
+LEAST_SEAL_LIMIT_BYTES = 512 << 10  # of a seal, however small its segment: a compaction replaces up to 60,000 segments by one
 RESERVE_BYTES = 64 * 1024  # of the disk, for the small files of calls that free room: checkpoints and the catalog
+MAX_CHECKPOINT_LINES = 1_000_000  # of one: a line becomes objects of some 400 bytes
+MAX_LOCK_FILE_BYTES = 1 << 20  # a boot id, and the zeros that reserve room for small files
 MARKER_BYTES = 4096  # of a clean-shutdown marker, or a partition.metadata file: each has fewer than 100
+META_PROPERTIES_BYTES = 1 << 20  # a broker writes fewer than 200
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition
 
 MAX_PLAN_BYTES = 64 << 20  # a file of offsets for a reset of groups: one line per partition, about 60 bytes each

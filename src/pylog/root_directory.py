@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
-from pylog import limits, trace
+from pylog import trace
 from pylog.clock import Clock
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
+from pylog.directory.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER,
+    LOG_START,
+    NEW_MARKER,
+    RECOVERY_POINT,
+    Checkpoint,
+    read_marker,
+)
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
 from pylog.errors import DirectoryReplacedError
-from pylog.fs import HeldDirectory, join, read_derived, remove_derived, write_atomically
+from pylog.fs import HeldDirectory, join, remove_derived, write_atomically
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery import clean_shutdown
 from pylog.log.recovery.findings import Finding
@@ -95,7 +103,7 @@ class RootDirectory:
         self._fs.sync_directory(self._path)  # a dead process may have created a directory without syncing this one
 
     def _read_marker(self) -> bytes | None:
-        return read_derived(self._fs, join(self._path, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
+        return read_marker(self._fs, self._path)
 
     def _report_checkpoints(self) -> None:
         """An unreadable checkpoint counts as empty, and is reported."""

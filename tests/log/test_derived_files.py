@@ -1,11 +1,10 @@
 """Derived files never matter: whatever one holds and whatever it is, all records are read, appended and verified.
 
-The second half looks at the source: one function reads derived files, and no module reads them past it.
+`tests/test_doors.py` looks at the source: one class reads such files, and no module reads them past it.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import struct
@@ -16,12 +15,11 @@ import google_crc32c
 import pytest
 
 import pylog
-from pylog.directory.checkpoints import parse_epochs, parse_offsets
+from pylog.directory.checkpoints import OFFSETS, parse_epochs, parse_offsets
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DURABLE_POINT, SLOT_SIZE, DurablePoint, parse_slot
 from pylog.spark.roots import Root
 
-SOURCE = Path(pylog.__file__).parent
 SEALED = f"t-0/{0:020d}"
 KINDS = {
     "offset index": SEALED + ".index",
@@ -194,49 +192,10 @@ def test_a_slot_with_a_right_checksum_and_impossible_numbers_counts_as_none(lie:
     assert parse_slot(DurablePoint(published_offset=2**31, leader_epoch=2**31 - 1).encoded()) is not None
 
 
-# ---- the one way ---------------------------------------------------------------------------------------------------------------
-
-OTHERS = {  # modules that read files which are not derived, and which
-    "fs/derived.py": "the one way",
-    "groups/plan_file.py": "a plan that a user gives",
-    "directory/locks.py": "the lock",
-    "segment/log_file.py": "records",
-    "segment/segment.py": None,
-    "staging/intents.py": "what a streaming query has decided",
-    "tools/graduate.py": "the note of what graduating wrote",
-    "tools/names.py": "a file that a user names",
-    "topics/catalog.py": "the catalog",
-    "topics/listing.py": "the catalog, meta.properties",
-}
-
-
-def reads(path: Path) -> list[int]:
-    """The lines of a module that read or map a whole file by its name."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("read", "map"):
-            of = ast.unparse(node.func.value)
-            if of.split(".")[-1].lower().strip("_()") in ("fs", "files", "filesystem", "osfilesystem", "system"):
-                found.append(node.lineno)
-    return found
-
-
-@pytest.mark.slow
-def test_derived_files_are_read_by_one_function() -> None:
-    for path in sorted(SOURCE.rglob("*.py")):
-        name = path.relative_to(SOURCE).as_posix()
-        if not name.startswith("testing/") and OTHERS.get(name) is None:
-            assert not reads(path), f"{name} reads a file: derived files are read by pylog.fs.read_derived"
-
-
 def test_a_process_without_descriptors_takes_no_derived_file_for_missing(tmp_path: Path) -> None:
     class Full(OsFileSystem):
         def read(self, path: str, limit: int) -> bytes | None:
             raise pylog.StorageFailedError("too many open files", path=path, errno=24)
 
-    for read in (parse_epochs,):
-        assert read is not None
-    from pylog.fs import read_derived
-
     with pytest.raises(pylog.StorageFailedError):
-        read_derived(Full(), str(tmp_path / DURABLE_POINT), 10)
+        OFFSETS.fetch_derived(Full(), str(tmp_path / DURABLE_POINT))

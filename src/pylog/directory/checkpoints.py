@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from pylog import limits, trace
 from pylog.errors import CorruptionError, InvalidTopicError, UnsupportedFormatError
-from pylog.fs import FileSystem, join, read_derived, set_aside, write_atomically
+from pylog.fs import FileKind, FileSystem, at_most, join, set_aside, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 
@@ -54,6 +54,11 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
         ) from error
 
 
+OFFSETS: Final = FileKind(
+    "an offset checkpoint", parse_offsets, at_most(limits.MAX_CHECKPOINT_BYTES), "move it away if no broker needs it"
+)
+
+
 def _number(text: str, high: int) -> int:
     """Parses a number as Kafka's tools do: digits only, at most `high`."""
     found = int(text) if _NUMBER.fullmatch(text) else -1
@@ -64,6 +69,8 @@ def _number(text: str, high: int) -> int:
 
 def _entries(data: bytes) -> list[str]:
     """Returns the lines after the version and the count of a checkpoint file; an empty file has none (storage-format 3.5.2)."""
+    if data.count(b"\n") > limits.MAX_CHECKPOINT_LINES + 2:
+        raise ValueError(f"it has more than {limits.MAX_CHECKPOINT_LINES} lines")
     lines = data.decode().splitlines()
     version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
     if _number(version, limits.INT32_MAX) != 0:
@@ -111,7 +118,7 @@ class _Content(NamedTuple):
 def _content_of(data: bytes | None, path: str) -> _Content:
     lines = tuple(_readable_lines(data or b""))
     try:
-        return _Content(data, lines, parse_offsets(data or b"", path))
+        return _Content(data, lines, OFFSETS.parsed(data or b"", path))
     except CorruptionError as error:
         later = re.match(rb"\s*([1-9][0-9]{0,8})\r?\n", data or b"") is not None
         return _Content(data, lines, {}, str(error), later)
@@ -119,6 +126,8 @@ def _content_of(data: bytes | None, path: str) -> _Content:
 
 def _readable_lines(data: bytes) -> Iterator[_Line]:
     """Yields the lines after the version and the count, and skips damaged ones."""
+    if data.count(b"\n") > limits.MAX_CHECKPOINT_LINES + 2:
+        return
     for text in data.decode(errors="replace").splitlines()[2:]:
         with contextlib.suppress(ValueError):
             topic, partition, offset = text.split()
@@ -152,7 +161,7 @@ class Checkpoint:
 
     def _read(self) -> _Content:
         content = self._content
-        data, fault, too_large, _ = read_derived(self._fs, self.path, limits.MAX_CHECKPOINT_BYTES)
+        data, fault, too_large, _ = OFFSETS.fetch_derived(self._fs, self.path)
         if fault is not None:
             told = f"{fault}; move it away if no broker needs it"
             self._content = content = _Content(None, complaint=told, refused=too_large)
@@ -245,6 +254,14 @@ def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:
     return found
 
 
+EPOCHS: Final = FileKind(
+    "a leader epoch checkpoint",
+    parse_epochs,
+    at_most(limits.MAX_CHECKPOINT_BYTES),
+    "remove it, and it is made again from the batches, unless a broker needs it",
+)
+
+
 def _check_ascending(found: list[EpochEntry]) -> None:
     if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in pairwise(found)):
         raise ValueError("its entries do not ascend")
@@ -257,20 +274,20 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
         CorruptionError: the file is damaged.
     """
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, *_ = EPOCHS.fetch_derived(fs, path)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
-    return None if data is None else parse_epochs(data, path)
+    return None if data is None else EPOCHS.parsed(data, path)
 
 
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> None:
     """Replaces a partition's leader epochs. A damaged file is kept under another name, because a broker may need its entries."""
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, *_ = EPOCHS.fetch_derived(fs, path)
     if fault is not None:
         trace.later(trace.DAMAGED_KEPT, path=path, kept=set_aside(fs, path), reason=fault)
     try:
-        parse_epochs(data or b"", path)
+        EPOCHS.parsed(data or b"", path)
     except CorruptionError:
         _set_aside(fs, directory, LEADER_EPOCH_CHECKPOINT, data or b"")
     lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
@@ -386,11 +403,14 @@ def read_topic_id(fs: FileSystem, directory: str) -> str | None:
         CorruptionError: the file does not parse.
     """
     path = join(directory, PARTITION_METADATA)
-    data, fault, *_ = read_derived(fs, path, limits.MARKER_BYTES)
+    data, fault, *_ = METADATA.fetch_derived(fs, path)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
-    if not data:
-        return None
+    return METADATA.parsed(data, path) if data else None
+
+
+def parse_topic_id(data: bytes, path: str) -> str:
+    """Parses a `partition.metadata` file (storage-format 3.4.2). Raises CorruptionError if it is not one."""
     match = re.fullmatch(rb"version:\s*\d+\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*", data)
     if match is None:
         raise CorruptionError(f"{path} is not partition metadata", path=path)
@@ -399,3 +419,18 @@ def read_topic_id(fs: FileSystem, directory: str) -> str | None:
     except binascii.Error as error:
         raise CorruptionError(f"{path} has no topic id", path=path) from error
     return match[1].decode()
+
+
+METADATA: Final = FileKind("partition metadata", parse_topic_id, at_most(limits.MARKER_BYTES), "restore it")
+
+
+def _marker(data: bytes, _path: str) -> bytes:
+    return data
+
+
+MARKER: Final = FileKind("a clean-shutdown marker", _marker, at_most(limits.MARKER_BYTES), "remove it")
+
+
+def read_marker(fs: FileSystem, root: str) -> bytes | None:
+    """Returns the content of a directory's clean-shutdown marker; None if it has none that can be read."""
+    return MARKER.fetch_derived(fs, join(root, CLEAN_SHUTDOWN)).data

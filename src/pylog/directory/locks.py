@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import DirectoryLock, FileSystem, LockByte, LockFile, join
+from pylog.fs import DirectoryLock, FileKind, FileSystem, LockByte, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -32,6 +32,13 @@ _BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte on
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
 _SESSIONS: Final = itertools.count(1)  # one for each time that a lock is entered
 _NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
+
+
+def _boot_id(data: bytes, _path: str) -> bytes:
+    return data
+
+
+BOOTS: Final = FileKind("a lock file", _boot_id, at_most(limits.MAX_LOCK_FILE_BYTES), "remove it while no process uses the store")
 
 
 def is_owned(lock: threading.RLock) -> bool:
@@ -359,7 +366,7 @@ class StoreLocks:
             file.close()
 
     def _check_machine(self, lock: LockFile) -> None:
-        there = self._fs.read(join(self._root, PYLOG_LOCK), limits.MAX_CHECKPOINT_BYTES) or b""
+        there = BOOTS.read(self._fs, join(self._root, PYLOG_LOCK)) or b""
         if there.rstrip(b"\0") not in (b"", self._fs.boot_id()):
             lock.close()
             raise StoreLockedError(

@@ -7,11 +7,12 @@ Rules kept here: no write is short (the loop writes everything or raises). Files
 following links, and closed on exec. A failed sync is never retried. Only files that never change again are mapped.
 """
 
-from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, read_derived, read_start, remove_derived, set_aside
+from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, remove_derived, set_aside
 from pylog.fs.door import Door
 from pylog.fs.gate import Gate, living
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
+from pylog.fs.kinds import FileKind, at_most, guarded, reason_of
 from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
@@ -41,6 +42,7 @@ __all__ = [
     "DirectoryLock",
     "Door",
     "File",
+    "FileKind",
     "FileSystem",
     "Gate",
     "HeldDirectory",
@@ -52,20 +54,20 @@ __all__ = [
     "ProcessName",
     "ResidentPages",
     "absolute",
+    "at_most",
     "base_name",
+    "guarded",
     "hold_over_forks",
     "inside",
     "is_no_file",
     "is_path",
     "join",
     "living",
-    "map_derived",
     "on_fork",
     "parent_of",
     "parent_process",
     "process_id",
-    "read_derived",
-    "read_start",
+    "reason_of",
     "remove_derived",
     "replace_file",
     "resolved",

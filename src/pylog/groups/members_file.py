@@ -15,7 +15,7 @@ from typing import Final
 
 from pylog import limits
 from pylog.errors import StorageFailedError
-from pylog.fs import File, FileSystem
+from pylog.fs import File, FileKind, FileSystem, at_most
 from pylog.groups.liveness import MemberSlot
 from pylog.record.checksum import crc32c
 
@@ -60,11 +60,11 @@ class MembersFile:
 
     def _looked_at(self, number: int, data: bytes) -> MemberSlot:
         locked = number == self._own or self._locks.is_locked(number * SLOT_BYTES, 1)
-        found = parse_slot(data, locked=locked)
+        found = SLOTS.parsed(data, self._path, locked=locked)
         for _ in range(_TRIES if locked else 0):
             if found.member_id is not None:
                 break
-            found = parse_slot(self._read(number, 1), locked=True)
+            found = SLOTS.parsed(self._read(number, 1), self._path, locked=True)
         return found
 
     def _read(self, first: int, count: int) -> bytes:
@@ -96,7 +96,7 @@ class MembersFile:
         """Takes the lock of a slot, unless its last member has not been removed from its group yet."""
         if not self._locks.try_lock(number * SLOT_BYTES, 1, exclusive=True):
             return False
-        last = parse_slot(self._read(number, 1), locked=True).member_id
+        last = SLOTS.parsed(self._read(number, 1), self._path, locked=True).member_id
         if last is None or not is_member(last):
             return True
         self._locks.unlock(number * SLOT_BYTES, 1)
@@ -146,7 +146,7 @@ def format_slot(slot: MemberSlot) -> bytes:
     return (_CHECKSUM.pack(crc32c(data[_CHECKSUM.size :])) + data[_CHECKSUM.size :]).ljust(SLOT_BYTES, b"\0")
 
 
-def parse_slot(data: bytes, *, locked: bool) -> MemberSlot:
+def parse_slot(data: bytes, _path: str = MEMBERS_FILE, *, locked: bool) -> MemberSlot:
     """Parses a slot; the result has no member id if the bytes are damaged.
 
     >>> slot = MemberSlot(True, "m", 45_000, 300_000, 7, 3)
@@ -163,3 +163,6 @@ def parse_slot(data: bytes, *, locked: bool) -> MemberSlot:
     except UnicodeDecodeError:
         return MemberSlot(locked)
     return MemberSlot(locked, member_id, session_ms, poll_ms, beats, polls)
+
+
+SLOTS: Final = FileKind("a file of group members", parse_slot, at_most(SLOT_BYTES), "remove it while no consumer runs")

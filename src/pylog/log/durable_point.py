@@ -24,7 +24,7 @@ from pylog import limits
 from pylog.config import Durability, TopicConfig
 from pylog.directory.brokers import modified
 from pylog.errors import StorageFailedError, UnsupportedFormatError
-from pylog.fs import File, FileSystem, is_no_file, join, process_id, read_start, set_aside
+from pylog.fs import File, FileKind, FileSystem, at_most, is_no_file, join, process_id, set_aside
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
 
@@ -170,6 +170,9 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
     return slot if slot is not None and _is_possible(slot) else None
 
 
+SLOTS: Final = FileKind("a header of a partition", parse_slot, at_most(limits.MARKER_BYTES), "remove it, and it is made again")
+
+
 def _is_possible(slot: DurablePoint) -> bool:
     """Whether a slot's numbers are possible in a log, and leave room for the next ones.
 
@@ -220,7 +223,7 @@ class DurablePointFile:
 
     def _take(self, data: bytes) -> None:
         """Updates the newest valid slot. If both are invalid, reads again; only if they stay invalid is the header lost."""
-        slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
+        slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         counters = [-1 if slot is None else slot.counter for slot in slots]
         self._seen, self._place = data, 1 if counters[0] > counters[1] else 0
         newest = slots[1 - self._place]
@@ -245,7 +248,7 @@ class DurablePointFile:
     def says_deleted(self) -> bool:
         """Whether the file now marks the partition as deleted. Any thread may call it. Cost: one read."""
         data = self._read()
-        slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
+        slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         return any(slot is not None and slot.flags & DELETED for slot in slots)
 
     @property
@@ -305,8 +308,8 @@ def open_header(fs: FileSystem, directory: str) -> DurablePointFile | None:
 def newest_slot(fs: FileSystem, directory: str) -> DurablePoint | None:
     """Returns the valid slot of a partition's header with the highest counter, even if stale; None if there is none."""
     path = join(directory, DURABLE_POINT)
-    data = read_start(fs, path, 2 * SLOT_SIZE).data or b""
-    slots = [parse_slot(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
+    data = SLOTS.fetch_start(fs, path, 2 * SLOT_SIZE).data or b""
+    slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
 
 

@@ -17,7 +17,7 @@ from sortedcontainers import SortedDict
 
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
-from pylog.fs import Bytes, FileSystem, join, read_derived, remove_derived, write_atomically
+from pylog.fs import Bytes, FileKind, FileSystem, join, remove_derived, write_atomically
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
@@ -325,7 +325,7 @@ def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerStateManager:
     Raises:
         CorruptionError: an unknown version, a wrong CRC or count, or impossible numbers.
     """
-    return _state_of(data, offset, path, None)
+    return SNAPSHOTS.parsed(data, path, offset, None)
 
 
 class Idleness(NamedTuple):
@@ -351,13 +351,13 @@ def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | 
     Cost: 1 µs for each producer that has not expired.
     """
     path = join(directory, file_name(offset, SNAPSHOT))
-    data, fault, *_ = read_derived(fs, path, limits.MAX_SNAPSHOT_BYTES)
+    data, fault, *_ = SNAPSHOTS.fetch_derived(fs, path, offset)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}; an older one is used", path=path)
-    return None if data is None else _state_of(data, offset, path, idle)
+    return None if data is None else SNAPSHOTS.parsed(data, path, offset, idle)
 
 
-def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> ProducerStateManager:
+def _state_of(data: bytes, path: str, offset: int, idle: Idleness | None) -> ProducerStateManager:
     _check_snapshot(data, path)
     rows = np.frombuffer(data, _ROW, offset=_HEAD.size)
     if not _are_possible(rows, offset):
@@ -368,6 +368,18 @@ def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> Pro
         rows = rows[stays].copy()
         rows["timestamp"] = stamps[stays]
     return ProducerStateManager((Producer(*fields) for fields in rows.tolist()), offset)
+
+
+def most_bytes(offset: int) -> int:
+    """Returns the most bytes of a snapshot: each producer in it has a record of its own below the snapshot's offset.
+
+    >>> most_bytes(1), most_bytes(1 << 40) == limits.MAX_SNAPSHOT_BYTES
+    (56, True)
+    """
+    return min(limits.MAX_SNAPSHOT_BYTES, _HEAD.size + offset * _ENTRY.size)
+
+
+SNAPSHOTS: Final = FileKind("a producer snapshot", _state_of, most_bytes, "an older one is used")
 
 
 def _are_possible(rows: Any, offset: int) -> bool:
@@ -387,6 +399,9 @@ def snapshot_entries(data: bytes, path: str) -> Iterator[Producer]:
     """
     _check_snapshot(data, path)
     return (Producer(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
+
+
+ENTRIES: Final = FileKind("a producer snapshot", snapshot_entries, most_bytes, "an older one is used")
 
 
 def _check_snapshot(data: bytes, path: str) -> None:

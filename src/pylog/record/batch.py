@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import errno
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import CorruptionError, PylogError
+from pylog.errors import CorruptionError, PylogError, StorageFailedError
+from pylog.fs import reason_of
 from pylog.record import kernels
 from pylog.record.format import BASE_OFFSET, COLUMN_COUNT, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
 
@@ -81,6 +83,19 @@ def corruption(table: Table, batch: int, why: str) -> CorruptionError:
     """Returns the error for a damaged batch of a table; its position counts from the start of the table's buffer."""
     first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
     return CorruptionError(f"the batch of offsets {first} to {last} {why}", position=int(table[POSITION, batch]), offset=first)
+
+
+def refusal(error: Exception, table: Table) -> PylogError:
+    """Returns the error for batches that a decoder refused with an error that is not pylog's own.
+
+    Args:
+        error: what it raised.
+        table: the batches, at least one.
+    """
+    if isinstance(error, MemoryError):
+        told = "the process has not enough memory for its records; close other programs, or raise its limit"
+        return placed(StorageFailedError(told, errno=errno.ENOMEM), table, 0)
+    return placed(CorruptionError(f"its records do not decode ({reason_of(error)})"), table, 0)
 
 
 def placed(error: PylogError, table: Table, batch: int) -> PylogError:

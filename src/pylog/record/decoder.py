@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
 from pylog.record import kernels, legacy, record_headers
-from pylog.record.batch import WHY, Bytes, Table, corruption, placed
+from pylog.record.batch import WHY, Bytes, Table, corruption, placed, refusal
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -221,6 +221,14 @@ class RecordDecoder:
             CorruptionError: with `position` in the buffer and `offset` of the first damaged batch.
             UnsupportedFormatError, DecompressionLimitError: a batch has an unknown format, or decompresses to too much.
         """
+        try:
+            yield from self._fed(buffer, table)
+        except PylogError:
+            raise
+        except Exception as error:
+            raise refusal(error, table) from error
+
+    def _fed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
         plain = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & CODEC_MASK) == 0)
         changes = np.flatnonzero(np.diff(plain)) + 1
         first = 0

@@ -10,7 +10,7 @@ import numpy as np
 from pylog import limits
 from pylog.errors import CorruptionError, PylogError
 from pylog.record import kernels
-from pylog.record.batch import WHY, Bytes, Table, corruption, placed, plain_column
+from pylog.record.batch import WHY, Bytes, Table, corruption, placed, plain_column, refusal
 from pylog.record.compression import Scratch
 from pylog.record.few import varint
 from pylog.record.format import (
@@ -92,6 +92,8 @@ class Opener:
             return self._old(entry, table, batch) if table[MAGIC, batch] < 2 else self._compressed(entry, table, batch)
         except PylogError as error:
             raise placed(error, table, batch) from error
+        except Exception as error:
+            raise refusal(error, table[:, batch : batch + 1]) from error
 
     def _compressed(self, entry: Bytes, table: Table, batch: int) -> Opened:
         if kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.fs import guarded
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
@@ -112,8 +113,15 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
         following: the next segment's base offset, None for the last segment.
         verify: check every CRC.
 
+    Raises:
+        PylogError: nothing else, whatever the bytes are.
+
     Cost: one pass over the headers (and the bytes, with `verify`); damage costs a search byte by byte.
     """
+    return guarded(_walked(segment, position, end, following, verify), segment.path)
+
+
+def _walked(segment: LogSegment, position: int, end: int, following: int | None, verify: bool) -> Iterator[WalkedRange]:
     seal = _seal_of(segment)
     sealed = None if seal is None else SealedReader(seal, ahead=segment)
     place, fault = _start(segment, position if seal is None else seal.mark_before(position)), None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.fs import Bytes, FileSystem, read_derived, write_atomically
+from pylog.fs import Bytes, FileKind, FileSystem, write_atomically
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
@@ -153,6 +153,18 @@ def _fields(data: bytes) -> Seal | None:
     return seal if rising and 0 <= seal.size <= limits.MAX_SEGMENT_BYTES else None
 
 
+def most_bytes(size: int) -> int:
+    """Returns the most bytes of a seal: a mark for each batch of its segment, and the segments that it replaced.
+
+    >>> most_bytes(0) < 1 << 20 < most_bytes(1 << 30) <= limits.MAX_SEAL_BYTES
+    True
+    """
+    return min(limits.MAX_SEAL_BYTES, limits.LEAST_SEAL_LIMIT_BYTES + _MARK.size * (size // limits.LEAST_BATCH_BYTES))
+
+
+SEALS: Final = FileKind("a seal", parse_seal, most_bytes, "remove it, and you lose only its check of the segment")
+
+
 def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
     """Reads a segment's seal. Returns None if it has none.
 
@@ -160,21 +172,21 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
         UnsupportedFormatError, CorruptionError: as for `parse_seal`; a seal of another segment counts as damage.
     """
     path = segment.path_of(SEAL)
-    data, fault, *_ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
+    data, fault, *_ = SEALS.fetch_derived(fs, path, segment.size)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}; remove it, and you lose only its check of the segment", path=path)
     if data is None:
         return None
-    seal = parse_seal(data, path)
+    seal = SEALS.parsed(data, path)
     if seal.base_offset != segment.base_offset:
         raise CorruptionError(f"{path} is the seal of another segment, which begins at offset {seal.base_offset}", path=path)
     return seal
 
 
-def replaced_by(fs: FileSystem, path: str) -> tuple[int, ...]:
+def replaced_by(fs: FileSystem, path: str, size: int) -> tuple[int, ...]:
     """Returns the base offsets that a compaction replaced by one segment, from its seal; none if the seal is unreadable."""
     with contextlib.suppress(CorruptionError, UnsupportedFormatError):
-        return parse_seal(read_derived(fs, path, limits.MAX_SEAL_BYTES).data or b"", path).replaces
+        return SEALS.parsed(SEALS.fetch_derived(fs, path, size).data or b"", path).replaces
     return ()
 
 

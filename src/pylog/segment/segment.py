@@ -16,9 +16,9 @@ import numpy as np
 
 from pylog import limits, trace
 from pylog.errors import StorageFailedError
-from pylog.fs import Bytes, FileSystem, OpenFiles, join, map_derived, read_derived, write_atomically
+from pylog.fs import Bytes, FileSystem, OpenFiles, join, write_atomically
+from pylog.index import kinds
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
 from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
@@ -176,10 +176,11 @@ class LogSegment:
         """Returns its aborted transactions; empty if there is no `.txnindex`."""
         index = self._transactions
         if index is None:
-            data, fault, *_ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
+            path = self.path_of(TRANSACTION_INDEX)
+            data, fault, *_ = kinds.TRANSACTIONS.fetch_derived(self.fs, path, self.size)
             if fault is not None:
                 self._log_rebuilt(fault)
-            index, damaged = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
+            index, damaged = kinds.TRANSACTIONS.parsed(data or b"", path, self.base_offset)
             self._transactions_whole = bool(data) and not damaged and len(data or b"") % TRANSACTION_ENTRY_SIZE == 0
             self._transactions = index
         return index
@@ -210,8 +211,8 @@ class LogSegment:
         """Loads the indexes from their files; rebuilds both if one is missing or damaged."""
         offset_bytes, time_bytes = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
         if offset_bytes is not None and time_bytes is not None:
-            offset_index, bad_offsets = OffsetIndex.from_bytes(self.base_offset, offset_bytes, self.size)
-            time_index, bad_times = TimeIndex.from_bytes(self.base_offset, time_bytes)
+            offset_index, bad_offsets = kinds.OFFSETS.parsed(offset_bytes, self.path_of(INDEX), self.base_offset, self.size)
+            time_index, bad_times = kinds.TIMES.parsed(time_bytes, self.path_of(TIME_INDEX), self.base_offset)
             if not bad_offsets and not bad_times and self._plausible(offset_index, time_index):
                 self._offset_index, self._time_index = offset_index, time_index
                 self._is_index_mapped = self._mapped and self.sealed
@@ -220,11 +221,11 @@ class LogSegment:
         return builder.offset_index(), builder.time_index()
 
     def _index_bytes(self, suffix: str) -> Bytes | None:
-        path, limit = self.path_of(suffix), limit_of(suffix, self.size)
+        path, kind = self.path_of(suffix), kinds.OFFSETS if suffix == INDEX else kinds.TIMES
         if self._mapped and self.sealed:
-            found, fault = map_derived(self.fs, path, limit)
+            found, fault = kind.map_derived(self.fs, path, self.size)
         else:
-            data, fault, *_ = read_derived(self.fs, path, limit)
+            data, fault, *_ = kind.fetch_derived(self.fs, path, self.size)
             found = np.frombuffer(data, np.uint8) if data is not None else None
         if fault is not None:
             self._log_rebuilt(fault)
@@ -405,16 +406,6 @@ def ordered_batches(region: Region, base_offset: int) -> int:
 def modification_time(fs: FileSystem, directory: str, name: str) -> int:
     """Returns the modification time of a file in milliseconds; 0 if it does not exist."""
     return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)
-
-
-def limit_of(suffix: str, size: int) -> int:
-    """Returns the most bytes that an index file can have for a segment of a size: an entry a batch, or Kafka's preallocation.
-
-    >>> limit_of(INDEX, 0) == limits.LEAST_INDEX_LIMIT_BYTES
-    True
-    """
-    entry = {INDEX: OFFSET_ENTRY_SIZE, TIME_INDEX: TIME_ENTRY_SIZE}.get(suffix, TRANSACTION_ENTRY_SIZE)
-    return max(limits.LEAST_INDEX_LIMIT_BYTES, entry * (size // limits.LEAST_BATCH_BYTES + 2))
 
 
 def inode_of(fs: FileSystem, path: str) -> int:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pylog
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpoint
-from pylog.fs import OsFileSystem, join, read_derived
-from pylog.limits import MARKER_BYTES
+from pylog.directory.checkpoints import LOG_START, NEW_MARKER, Checkpoint, read_marker
+from pylog.fs import OsFileSystem, join
 from pylog.log.reading.fast_outline import Glance, glance, is_still_so
 from pylog.log.reading.outline import PartitionExtent
 from pylog.record.types import TopicPartition
@@ -38,7 +37,7 @@ class Root:
         self.path = path
         self._fs = OsFileSystem()
         self._fs.check_directory(path, write=False)
-        self._ours = read_derived(self._fs, join(path, CLEAN_SHUTDOWN), MARKER_BYTES).data == NEW_MARKER
+        self._ours = read_marker(self._fs, path) == NEW_MARKER
         self._checkpoint = Checkpoint(self._fs, path, LOG_START)
         self._log_starts = self._checkpoint.offsets()
         self._store: Store | None = None

@@ -64,9 +64,10 @@ class StreamOffset:
         """
         plain = {topic: offsets for topic, offsets in found.items() if "@" not in topic}
         notes = found.keys() - plain.keys()
-        origin = [json.loads(note.removeprefix(_FROM)) for note in notes if note.startswith(_FROM)]
-        ids = [note.split("@") for note in notes if not note.startswith(_FROM)]
-        return cls(_positions(plain), dict(ids), _positions(origin[0]) if origin else None)
+        origin = next((note for note in notes if note.startswith(_FROM)), None)
+        ids = [note.partition("@") for note in notes if not note.startswith(_FROM)]
+        began = None if origin is None else _positions(_origin(origin.removeprefix(_FROM)))
+        return cls(_positions(plain), {topic: topic_id for topic, _, topic_id in ids}, began)
 
     def recreated(self, ids: Mapping[str, str]) -> set[str]:
         """The topics whose ids are others now.
@@ -87,10 +88,19 @@ def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
     return found
 
 
+def _origin(note: str) -> Any:
+    try:
+        return json.loads(note)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(
+            f"the checkpoint does not say where the stream began ({error}); use a new checkpoint"
+        ) from error
+
+
 def _positions(found: Any) -> dict[TopicPartition, int]:
     try:
         topics = msgspec.convert(found, _Topics, str_keys=True)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise InvalidArgumentError(
             f"the checkpoint's offsets are not those of a stream of topics ({error}); was it another query's?"
         ) from error

@@ -16,7 +16,7 @@ from pylog import limits
 from pylog.directory.checkpoints import is_topic_name
 from pylog.directory.documents import Count, Offset, decoded
 from pylog.errors import CorruptionError, StorageFailedError
-from pylog.fs import FileSystem, inside, join
+from pylog.fs import FileKind, FileSystem, at_most, inside, join
 from pylog.record.builder import Encoded
 from pylog.record.checksum import crc32c
 from pylog.record.few import EncodedBatch
@@ -140,12 +140,12 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
         raise StorageFailedError(f"{path}, which a task has written, is not there: {told}", path=path)
     file = fs.open(path)
     try:
-        data = file.read(min(staged.index_size, limits.MAX_CHECKPOINT_BYTES), staged.index_position)
+        data = file.read(min(staged.index_size, INDEXES.bound(0)), staged.index_position)
     finally:
         file.close()
     if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
         raise CorruptionError(f"{path} changed after its task; run the job again", path=path, position=staged.index_position)
-    return _parsed(data, path, staged)
+    return INDEXES.parsed(data, path, staged)
 
 
 def staged_path(root: str, staged: StagedFile) -> str:
@@ -165,6 +165,9 @@ def _parsed(data: bytes, path: str, staged: StagedFile) -> StagedIndex:
         raise damaged("it names batches that are not in the file")
     chunks = {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
     return StagedIndex(index.counts, chunks, frozenset(index.keyless))
+
+
+INDEXES: Final = FileKind("a staging file", _parsed, at_most(limits.MAX_CHECKPOINT_BYTES), "run the job again")
 
 
 def _fits(numbers: Sequence[int], end: int) -> bool:

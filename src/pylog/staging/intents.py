@@ -21,7 +21,7 @@ from pylog import limits
 from pylog.directory.checkpoints import is_topic_name
 from pylog.directory.documents import Count, Offset, decoded, version_of
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.fs import FileSystem, inside, join, write_atomically
+from pylog.fs import FileKind, FileSystem, at_most, inside, join, write_atomically
 from pylog.record.checksum import crc32c
 from pylog.record.types import ProducerBatch
 
@@ -116,13 +116,11 @@ def read_intent(fs: FileSystem, root: str, query: str) -> Intent | None:
     Raises:
         CorruptionError: the file is damaged. UnsupportedFormatError: a newer pylog wrote it.
     """
-    path = join(root, intent_name(query))
-    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
-    return None if data is None else _parse(data, root, intent_name(query))
+    name = intent_name(query)
+    return INTENTS.read(fs, join(root, name), root, name)
 
 
-def _parse(data: bytes, root: str, name: str) -> Intent:
-    path = join(root, name)
+def _parse(data: bytes, path: str, root: str, name: str) -> Intent:
     damaged = partial(_damaged, path)
     version = version_of(data, damaged)
     if version not in _KNOWN:
@@ -137,6 +135,11 @@ def _parse(data: bytes, root: str, name: str) -> Intent:
     if not all(is_topic_name(target.topic) for target in intent.targets):
         raise damaged("it names a topic that cannot exist")
     return intent
+
+
+INTENTS: Final = FileKind(
+    "a query's intent", _parse, at_most(limits.MAX_CHECKPOINT_BYTES), "start the query with a new checkpoint"
+)
 
 
 def _damaged(path: str, why: str) -> CorruptionError:
@@ -158,9 +161,9 @@ def needed_names(fs: FileSystem, root: str) -> set[str]:
     names = [entry.name for entry in fs.list(root) if _NAME.fullmatch(entry.name)]
     needed: set[str] = set()
     for name in names:
-        data = fs.read(join(root, name), limits.MAX_CHECKPOINT_BYTES)
-        if data is not None:
-            needed |= {file.name for file in _parse(data, root, name).files}
+        intent = INTENTS.read(fs, join(root, name), root, name)
+        if intent is not None:
+            needed |= {file.name for file in intent.files}
     return needed
 
 

@@ -17,25 +17,25 @@ from pylog.directory.checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
     LOG_START,
+    OFFSETS,
     RECOVERY_POINT,
-    parse_offsets,
     parse_partition_directory,
     read_epochs,
     read_topic_id,
 )
 from pylog.errors import InvalidArgumentError
-from pylog.fs import FileSystem, base_name, parent_of
+from pylog.fs import FileSystem, base_name, guarded, parent_of
+from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
-from pylog.index.transaction_index import TransactionIndex
-from pylog.log.durable_point import SLOT_SIZE, parse_slot
-from pylog.log.producer_state import snapshot_entries
+from pylog.log.durable_point import SLOT_SIZE, SLOTS
+from pylog.log.producer_state import ENTRIES
 from pylog.record.compression import codec_name
 from pylog.record.control import parse_control
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
 from pylog.segment import names
 from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, walk
-from pylog.segment.seal import parse_seal
+from pylog.segment.seal import SEALS
 from pylog.segment.segment import LogSegment
 from pylog.tools.like_kafka import DECODERS
 from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode
@@ -79,12 +79,17 @@ def documents(fs: FileSystem, path: str, *, records: bool = False, decoder: str 
         raise InvalidArgumentError(f"decoder={decoder!r} is not one of {', '.join(DECODERS)}")
     file = named_file(path)
     if file.suffix == names.LOG:
-        return _log(fs, file, records, _layouts_of(file) if decoder is None else DECODERS[decoder])
+        return guarded(_log(fs, file, records, _layouts_of(file) if decoder is None else DECODERS[decoder]), path)
     reader = _BY_NAME.get(file.name) or _BY_SUFFIX.get(file.suffix)
     if reader is None:
         known = ", ".join((names.LOG, *_BY_SUFFIX, *_BY_NAME))
         raise InvalidArgumentError(f"{path} is not of a known kind; the kinds are {known}", path=path)
-    return reader(file, read_file(fs, path), fs)
+    return guarded(_entries_of(reader, file, read_file(fs, path), fs), path)
+
+
+def _entries_of(reader: _Decoder, file: NamedFile, data: bytes, fs: FileSystem) -> Iterator[Document]:
+    """Yields the documents of a file. A generator, so that its reader runs inside of the door."""
+    yield from reader(file, data, fs)
 
 
 def _layouts_of(file: NamedFile) -> Mapping[int, Layout] | None:
@@ -173,27 +178,27 @@ def _entries(numbered: Iterator[Document], data: bytes, size: int, count: int) -
 
 
 def _index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = OffsetIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8), limits.MAX_SEGMENT_BYTES)
+    index, _damaged = kinds.OFFSETS.parsed(data, file.path, file.base_offset, limits.MAX_SEGMENT_BYTES)
     pairs = np.frombuffer(index.encoded(), ">i4").reshape(-1, 2).tolist()
     found = ({"kind": "entry", "offset": index.base_offset + offset, "position": position} for offset, position in pairs)
     return _entries(found, data, OffsetIndex.ENTRY_SIZE, len(index))
 
 
 def _time_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = TimeIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8))
+    index, _damaged = kinds.TIMES.parsed(data, file.path, file.base_offset)
     pairs = np.frombuffer(index.encoded(), np.dtype([("timestamp", ">i8"), ("offset", ">i4")])).tolist()
     found = ({"kind": "entry", "timestamp": stamp, "offset": index.base_offset + offset} for stamp, offset in pairs)
     return _entries(found, data, TimeIndex.ENTRY_SIZE, len(index))
 
 
 def _transaction_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = TransactionIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8))
+    index, _damaged = kinds.TRANSACTIONS.parsed(data, file.path, file.base_offset)
     found = ({"kind": "aborted", **index.entry(number)._asdict()} for number in range(len(index)))
     return _entries(found, data, len(index.entry(0).encoded()) if len(index) else 1, len(index))
 
 
 def _snapshot(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    for producer in snapshot_entries(data, file.path):
+    for producer in ENTRIES.parsed(data, file.path):
         fields = producer._asdict()
         del fields["earlier"]  # not stored in snapshots
         yield {"kind": "producer", **fields}
@@ -203,7 +208,7 @@ def _snapshot(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]
 
 
 def _checkpoint(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    for partition, offset in parse_offsets(data, file.path).items():
+    for partition, offset in OFFSETS.parsed(data, file.path).items():
         yield {"kind": "checkpoint", "topic": partition.topic, "partition": partition.partition, "offset": offset}
 
 
@@ -217,7 +222,7 @@ def _metadata(file: NamedFile, _data: bytes, fs: FileSystem) -> Iterator[Documen
 
 
 def _seal(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
-    fields = parse_seal(data, file.path)._asdict()
+    fields = SEALS.parsed(data, file.path)._asdict()
     positions, digests = fields.pop("positions"), fields.pop("digests")
     yield {"kind": "seal", **fields, "replaces": list(fields["replaces"])}
     for position, digest in zip(positions.tolist(), digests.tolist(), strict=True):
@@ -226,7 +231,7 @@ def _seal(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
 
 def _header(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
     for start in (0, SLOT_SIZE):
-        slot = parse_slot(data[start : start + SLOT_SIZE], file.path)
+        slot = SLOTS.parsed(data[start : start + SLOT_SIZE], file.path)
         yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, asdict(slot))
 
 

@@ -27,7 +27,7 @@ from pylog.directory.checkpoints import (
     read_topic_id,
 )
 from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
-from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of, write_atomically
+from pylog.fs import FileKind, FileSystem, OsFileSystem, absolute, at_most, join, parent_of, write_atomically
 from pylog.log.checking.report import HARMLESS
 from pylog.log.checking.verification import Progress
 from pylog.opening import open_store
@@ -316,7 +316,7 @@ def _remove(fs: FileSystem, root: str, paths: list[str]) -> None:
 
 def _noted(fs: FileSystem, root: str) -> list[str]:
     path = join(root, RECORD)
-    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    data = NOTES.fetch(fs, path)
     if data is None:
         raise IllegalStateError(f"{root} was not graduated: it has no {RECORD}; there is nothing to undo", path=root)
     if fs.exists(join(root, f"{CLUSTER_METADATA}-0")):
@@ -324,15 +324,22 @@ def _noted(fs: FileSystem, root: str) -> list[str]:
             f"a broker has started on {root} and keeps its metadata in {CLUSTER_METADATA}-0; pylog opens the directory as it is"
         )
         raise IllegalStateError(told, path=root)
-    try:
-        names = _DECODER.decode(data).files
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptionError(
-            f"{path} is damaged ({error}); remove {META_PROPERTIES} and {BOOTSTRAP} by hand", path=path
-        ) from error
+    names = NOTES.parsed(data, path).files
     if not all(map(_is_ours, names)):
         raise CorruptionError(f"{path} names files that graduate never writes; remove them by hand", path=path)
     return names
+
+
+def _parse(data: bytes, _path: str) -> Written:
+    return _DECODER.decode(data)
+
+
+NOTES: Final = FileKind(
+    "a note of what graduating wrote",
+    _parse,
+    at_most(limits.MAX_CHECKPOINT_BYTES),
+    f"remove {META_PROPERTIES} and {BOOTSTRAP} by hand",
+)
 
 
 def _is_ours(name: str) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
-from pylog.fs import FileSystem
-from pylog.log.producer_state import Producer, snapshot_entries
+from pylog.fs import FileSystem, guarded
+from pylog.log.producer_state import ENTRIES, Producer
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.compression import codec_name
@@ -124,7 +124,7 @@ class KafkaDump:
         if file.suffix not in kinds:
             self.complaints.append(f"Ignoring unknown file {path}")
             return
-        yield from kinds[file.suffix](file)
+        yield from guarded(kinds[file.suffix](file), path)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class KafkaDump:
         if complaint is not None:
             self.complaints.append(complaint)
             return
-        for producer in snapshot_entries(data, file.path):
+        for producer in ENTRIES.parsed(data, file.path):
             yield _producer_line(producer)
 
 

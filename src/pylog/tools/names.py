@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pylog import limits
+from pylog.directory.checkpoints import CLEANER, EPOCHS, HIGH_WATERMARK, LOG_START, METADATA, OFFSETS, RECOVERY_POINT
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
-from pylog.fs import FILES, FileSystem, absolute, base_name, join, parent_of
-from pylog.segment.names import LOG, parse
+from pylog.fs import FILES, FileKind, FileSystem, absolute, base_name, join, parent_of
+from pylog.index import kinds
+from pylog.log.durable_point import SLOTS
+from pylog.log.producer_state import SNAPSHOTS
+from pylog.segment.names import (
+    DURABLE_POINT,
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PARTITION_METADATA,
+    SEAL,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    parse,
+)
+from pylog.segment.seal import SEALS
 from pylog.segment.segment import LogSegment
+
+AnyKind = FileKind[..., Any]
+_BY_SUFFIX: Final[dict[str, AnyKind]] = {
+    INDEX: kinds.OFFSETS,
+    TIME_INDEX: kinds.TIMES,
+    TRANSACTION_INDEX: kinds.TRANSACTIONS,
+    SNAPSHOT: SNAPSHOTS,
+    SEAL: SEALS,
+}
+_BY_NAME: Final[dict[str, AnyKind]] = {
+    **dict.fromkeys((RECOVERY_POINT, LOG_START, CLEANER, HIGH_WATERMARK), OFFSETS),
+    LEADER_EPOCH_CHECKPOINT: EPOCHS,
+    PARTITION_METADATA: METADATA,
+    DURABLE_POINT: SLOTS,
+}
 
 
 class NamedFile(NamedTuple):
@@ -68,15 +98,32 @@ def is_directory(fs: FileSystem, path: str) -> bool:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """Reads a whole file.
+    """Reads a whole file, of a kind that is not a log.
 
     Raises:
         StorageFailedError: the file does not exist or cannot be read.
     """
-    data = fs.read(path, limits.MAX_SEGMENT_BYTES)
+    data = _kind_of(path).fetch(fs, path, _size_of_log(fs, path))
     if data is None:
         raise StorageFailedError(f"there is no file {path}; give the path of an existing file", path=path, errno=2)
     return data
+
+
+def _kind_of(path: str) -> AnyKind:
+    """Returns the kind of a file by its name. Files of other names count as small."""
+    file = named_file(path)
+    return _BY_NAME.get(file.name) or _BY_SUFFIX.get(file.suffix) or METADATA
+
+
+def _size_of_log(fs: FileSystem, path: str) -> int:
+    """Returns the size of the `.log` file that a file belongs to; of a snapshot the offset in its name; else 0."""
+    file = named_file(path)
+    if file.suffix not in _BY_SUFFIX:
+        return 0
+    if file.suffix == SNAPSHOT:
+        return file.base_offset
+    log = base_name(file.sibling(LOG))
+    return next((entry.size for entry in fs.list(parent_of(path), sizes=LOG) if entry.name == log and entry.is_file), 0)
 
 
 def segment_at(fs: FileSystem, file: NamedFile) -> tuple[LogSegment, int | None]:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
-from pylog import limits
 from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import (
-    CLEAN_SHUTDOWN,
     CLEANER,
     LOG_START,
     NEW_MARKER,
     RECOVERY_POINT,
     Checkpoint,
     parse_partition_directory,
+    read_marker,
 )
 from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import NotALogDirectoryError, PylogError
-from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
+from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, parent_of, resolved
 from pylog.log.checking.report import Look, Partition
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
@@ -116,7 +115,7 @@ def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Partiti
 
 def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
     root = target.root
-    marker = read_derived(fs, join(root, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
+    marker = read_marker(fs, root)
     return Source(
         fs=fs,
         directory=target.directory,

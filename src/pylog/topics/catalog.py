@@ -14,7 +14,7 @@ from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
 from pylog.directory.documents import decoded, version_of
 from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
-from pylog.fs import FileSystem, join, write_atomically
+from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.record.checksum import crc32c
 
 CATALOG: Final = "pylog.json"
@@ -99,9 +99,9 @@ class KnownCatalog:
         return known.configs.setdefault(topic, known.catalog.config_of(topic)) if found is None else found
 
     def _look(self) -> _Known:
-        known, data = self._known, self._fs.read(self._path, limits.MAX_CHECKPOINT_BYTES)
+        known, data = self._known, CATALOGS.fetch(self._fs, self._path)
         if data != known.data:
-            known = self._known = _Known(data, parsed_catalog(self._path, data), {})
+            known = self._known = _Known(data, parsed_catalog(data, self._path), {})
         return known
 
 
@@ -121,12 +121,15 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
         UnsupportedFormatError: it is of a later version.
     """
     path = join(root, CATALOG)
-    return parsed_catalog(path, fs.read(path, limits.MAX_CHECKPOINT_BYTES))
+    return parsed_catalog(CATALOGS.fetch(fs, path), path)
 
 
-def parsed_catalog(path: str, data: bytes | None) -> Catalog:
-    if data is None:
-        return Catalog()
+def parsed_catalog(data: bytes | None, path: str) -> Catalog:
+    """Returns the catalog of a file's bytes; an empty one if there is no file. Raises as `read_catalog`."""
+    return Catalog() if data is None else CATALOGS.parsed(data, path)
+
+
+def _parse(data: bytes, path: str) -> Catalog:
     damaged = partial(_damaged, path)
     version = version_of(data, damaged)
     if version != _VERSION:
@@ -136,6 +139,9 @@ def parsed_catalog(path: str, data: bytes | None) -> Catalog:
     if wrong is not None:
         raise _damaged(path, wrong)
     return catalog
+
+
+CATALOGS: Final = FileKind("a catalog", _parse, at_most(limits.MAX_CHECKPOINT_BYTES), "restore it")
 
 
 def _damaged(path: str, why: str) -> CorruptionError:

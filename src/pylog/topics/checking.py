@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pylog import limits
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, METADATA, is_told_of, parse_partition_directory, read_topic_id
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, join, read_derived
+from pylog.fs import FileSystem, join
 from pylog.log.checking.check import TEMPORARY, UNFINISHED
 from pylog.log.checking.report import about, of_error
 from pylog.log.recovery.findings import Finding
@@ -68,7 +67,7 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
     path = join(directory, PARTITION_METADATA)
-    metadata = read_derived(fs, path, limits.MARKER_BYTES)
+    metadata = METADATA.fetch_derived(fs, path)
     if metadata.withheld:  # its contents are unknown: replacing the file would lose them
         yield about("unreadable", path, f"cannot be read: {metadata.fault}")
         return

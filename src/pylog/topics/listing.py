@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from pylog import limits
 from pylog.directory.checkpoints import check_topic_name, read_topic_id
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.fs import DirectoryEntry, FileKind, FileSystem, at_most, join
 from pylog.record.types import TopicPartition
-from pylog.topics.catalog import CATALOG, Catalog, parsed_catalog, without
+from pylog.topics.catalog import CATALOG, CATALOGS, Catalog, parsed_catalog, without
 from pylog.topics.links import is_partition
 from pylog.topics.partitions import directory_name, partition_of
 from pylog.topics.signs import META_PROPERTIES, is_log_directory
@@ -106,10 +107,16 @@ def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
     return any(entry.name == META_PROPERTIES for entry in entries)
 
 
+def _version(data: bytes, _path: str) -> bytes | None:
+    return next((line.removeprefix(b"version=") for line in data.split() if line.startswith(b"version=")), None)
+
+
+META: Final = FileKind("a broker's meta.properties", _version, at_most(limits.META_PROPERTIES_BYTES), "restore it")
+
+
 def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
     """Whether a directory belongs to a broker whose own metadata decides which topics exist (interop 3.9)."""
-    data = fs.read(join(root, META_PROPERTIES), limits.MAX_CHECKPOINT_BYTES)
-    return data is not None and b"version=1" in data.split()
+    return META.read(fs, join(root, META_PROPERTIES)) == b"1"
 
 
 def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
@@ -120,10 +127,10 @@ def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
     """
     path = join(root, CATALOG)
     while True:
-        data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+        data = CATALOGS.fetch(fs, path)
         entries = fs.list(root)
-        if fs.read(path, limits.MAX_CHECKPOINT_BYTES) == data:
-            return parsed_catalog(path, data), _without_strangers(fs, root, entries)
+        if CATALOGS.fetch(fs, path) == data:
+            return parsed_catalog(data, path), _without_strangers(fs, root, entries)
 
 
 def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int], *, whole: bool) -> Topic:

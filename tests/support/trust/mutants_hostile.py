@@ -10,6 +10,24 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="parsers_errors_come_through_the_door",
+        file="pylog/fs/kinds.py",
+        text="        except Exception as error:\n            raise self._refusal(path, error) from error\n",
+        replacement="",
+        tests=(
+            "tests/test_doors.py::test_whatever_a_parser_raises_is_an_error_of_pylog_with_the_path_and_what_to_do[OverflowError]",
+        ),
+        why="A parser's own error ends an opening or a read.",
+    ),
+    Mutant(
+        name="checkpoint_lines_become_objects_before_they_are_counted",
+        file="pylog/directory/checkpoints.py",
+        text='    if data.count(b"\\n") > limits.MAX_CHECKPOINT_LINES + 2:\n        raise ValueError',
+        replacement="    if False:\n        raise ValueError",
+        tests=("tests/test_doors.py::test_a_checkpoint_of_too_many_lines_is_refused_before_its_lines_become_objects",),
+        why="A checkpoint of 64 MiB takes gigabytes.",
+    ),
+    Mutant(
         name="names_from_files_are_paths",
         file="pylog/fs/inside.py",
         text="    if not _is_name(name):\n",

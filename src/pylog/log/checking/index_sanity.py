@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pylog.fs import FileSystem, read_derived
+from pylog.fs import FileKind, FileSystem
+from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
@@ -25,7 +28,7 @@ from pylog.record.format import (
 )
 from pylog.segment import names
 from pylog.segment.batch_walk import WalkedRange, first_offsets
-from pylog.segment.segment import LogSegment, limit_of
+from pylog.segment.segment import LogSegment
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -147,10 +150,17 @@ class _AbortWatch(IndexWatch):
         return int(entries.start), good & ((table[ATTRIBUTES, markers] & CONTROL_BIT) != 0)
 
 
+_KINDS: Final[dict[str, FileKind[..., Any]]] = {
+    names.INDEX: kinds.OFFSETS,
+    names.TIME_INDEX: kinds.TIMES,
+    names.TRANSACTION_INDEX: kinds.TRANSACTIONS,
+}
+
+
 def load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: bool) -> tuple[IndexWatch | None, Finding | None]:
     """Loads the valid part of an index file, with the finding about it."""
     path, base = segment.path_of(suffix), segment.base_offset
-    data, fault, *_ = read_derived(fs, path, limit_of(suffix, segment.size))
+    data, fault, *_ = _KINDS[suffix].fetch_derived(fs, path, segment.size)
     if fault is not None:
         return None, about("derived", path, f"cannot be used: {fault}", offset=base)
     if data is None:
@@ -158,13 +168,13 @@ def load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: bool
         return None, about("derived", path, "is missing", offset=base) if needed else None
     watch: IndexWatch
     if suffix == names.INDEX:
-        offsets, damaged = OffsetIndex.from_bytes(base, data, segment.size if sealed else segment.file().size())
+        offsets, damaged = kinds.OFFSETS.parsed(data, path, base, segment.size if sealed else segment.file().size())
         watch = OffsetWatch(path, "derived", offsets, complete=sealed)
     elif suffix == names.TIME_INDEX:
-        times, damaged = TimeIndex.from_bytes(base, data)
+        times, damaged = kinds.TIMES.parsed(data, path, base)
         watch = TimeWatch(path, "derived", times, complete=sealed)
     else:
-        aborted, damaged = TransactionIndex.from_bytes(base, data)
+        aborted, damaged = kinds.TRANSACTIONS.parsed(data, path, base)
         watch = _AbortWatch(path, aborted, complete=sealed)
     if not damaged:
         return watch, None

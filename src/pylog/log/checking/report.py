@@ -19,10 +19,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from pylog import limits
-from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, Offsets, parse_offsets, read_epochs
+from pylog.directory.checkpoints import LOG_START, OFFSETS, RECOVERY_POINT, EpochEntry, Offsets, read_epochs
 from pylog.errors import CorruptionError, PylogError
-from pylog.fs import FileSystem, join, read_derived
+from pylog.fs import FileSystem, join
 from pylog.log.durable_point import DurablePoint, newest_slot
 from pylog.log.recovery.findings import Finding
 from pylog.log.state import LogState
@@ -160,10 +159,10 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
     findings = []
     for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
         try:
-            data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+            data, fault, *_ = OFFSETS.fetch_derived(fs, path)
             if fault is not None:
                 raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
-            read.append(parse_offsets(data or b"", path))
+            read.append(OFFSETS.parsed(data or b"", path))
         except PylogError as error:
             read.append({})
             findings.append(of_error(error, path, "derived"))

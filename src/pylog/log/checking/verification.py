@@ -14,8 +14,9 @@ import numpy as np
 
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError
-from pylog.fs import FILES, FileSystem, join, read_derived
-from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
+from pylog.fs import FILES, FileSystem, join
+from pylog.index import kinds
+from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.checking.check import check_ends, check_files
 from pylog.log.checking.log_watch import LogWatch
 from pylog.log.checking.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
@@ -25,7 +26,7 @@ from pylog.record.decoder import RecordDecoder
 from pylog.record.format import POSITION, SIZE
 from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.names import SNAPSHOT, TRANSACTION_INDEX, file_name
-from pylog.segment.segment import LogSegment, limit_of
+from pylog.segment.segment import LogSegment
 
 Progress = Callable[[int, int, str], None]
 
@@ -229,11 +230,11 @@ class _ProducerWatch:
     def _compare_transactions(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
         """Compares a transaction index: a missing transaction would be read as committed, an extra one would be hidden."""
         path = segment.path_of(TRANSACTION_INDEX)
-        data, fault, *_ = read_derived(segment.fs, path, limit_of(TRANSACTION_INDEX, segment.size))
+        data, fault, *_ = kinds.TRANSACTIONS.fetch_derived(segment.fs, path, segment.size)
         if fault is not None:
             self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return
-        index, _ = TransactionIndex.from_bytes(segment.base_offset, np.frombuffer(data or b"", np.uint8))
+        index, _ = kinds.TRANSACTIONS.parsed(data or b"", path, segment.base_offset)
         entries = [index.entry(number) for number in range(len(index))]
         known = {entry[:3] for entry in entries if entry.first_offset >= self._start}
         wrong = sorted(known ^ {entry[:3] for entry in aborted})

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.errors import PylogError
-from pylog.fs import FILES, File, FileSystem, join, read_derived
+from pylog.fs import FILES, File, FileSystem, join
+from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
-from pylog.index.time_index import TimeIndex, TimestampOffset
+from pylog.index.time_index import TimestampOffset
 from pylog.log.durable_point import DurablePoint, open_header
 from pylog.log.reading.outline import PartitionExtent
 from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, SIZE
@@ -150,10 +151,11 @@ def _published(slot: DurablePoint) -> tuple[int, int, int]:
 
 def _end_of_segment(fs: FileSystem, directory: str, base: int, size: int, file: File) -> int | None:
     offsets = _offset_index(fs, directory, base, size)
-    times = read_derived(fs, join(directory, file_name(base, TIME_INDEX)), limits.LEAST_INDEX_LIMIT_BYTES).data
+    path = join(directory, file_name(base, TIME_INDEX))
+    times = kinds.TIMES.fetch_derived(fs, path, size).data
     if offsets is None or times is None:
         return None
-    time_index, damaged = TimeIndex.from_bytes(base, times)
+    time_index, damaged = kinds.TIMES.parsed(times, path, base)
     tail = list(islice(_batches(file, offsets.last.position, size), _MOST + 1))
     known = not damaged and len(time_index) and _is_whole(tail, offsets, size) and _is_named(tail, time_index.last, offsets, file)
     return tail[-1][LAST_OFFSET] + 1 if known else None
@@ -232,6 +234,7 @@ class _Segment:
 
 def _offset_index(fs: FileSystem, directory: str, base: int, size: int) -> OffsetIndex | None:
     """Returns a segment's index; None if it is missing or damaged."""
-    data = read_derived(fs, join(directory, file_name(base, INDEX)), limits.LEAST_INDEX_LIMIT_BYTES).data
-    index, damaged = OffsetIndex.from_bytes(base, b"" if data is None else data, size)
+    path = join(directory, file_name(base, INDEX))
+    data = kinds.OFFSETS.fetch_derived(fs, path, size).data
+    index, damaged = kinds.OFFSETS.parsed(data or b"", path, base, size)
     return None if data is None or damaged else index

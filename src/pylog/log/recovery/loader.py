@@ -8,6 +8,7 @@ writes nothing and repairs only in memory.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 from pylog import trace
@@ -26,6 +27,7 @@ from pylog.segment.batch_walk import peek
 from pylog.segment.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG,
+    SEAL,
     SWAP,
     TEMPORARY,
     LoadPlan,
@@ -56,7 +58,7 @@ def load(source: Source) -> Loaded:
     plan = plan_load(
         [name for name, entry in entries.items() if entry.is_file],
         lambda name: _end_of_swap(source, entries[name]),
-        lambda name: replaced_by(source.fs, join(source.directory, name)),
+        lambda name: replaced_by(source.fs, join(source.directory, name), _size_of_log(entries, name)),
     )
     if source.writable:
         _carry_out(source, plan)
@@ -141,6 +143,12 @@ def _remove_if_there(fs: FileSystem, path: str) -> None:
     except StorageFailedError as error:
         if not vanished(error):  # otherwise a reader has completed its index
             raise
+
+
+def _size_of_log(entries: Mapping[str, DirectoryEntry], seal: str) -> int:
+    """Returns the size of the `.log` file that a seal belongs to, under either of its names; 0 if there is none."""
+    log = seal.replace(SEAL, LOG)
+    return max((entries[name].size for name in (log, log.removesuffix(SWAP)) if name in entries), default=0)
 
 
 def _finish_truncation(source: Source, slot: DurablePoint, entries: dict[str, DirectoryEntry]) -> bool:
