@@ -9,6 +9,7 @@ import html.parser
 import importlib.util
 import os
 import re
+import resource
 import subprocess
 import sys
 import urllib.parse
@@ -78,7 +79,16 @@ def spark_without_its_views(spark: SparkSession) -> Iterator[SparkSession]:  # n
             spark.catalog.dropTempView(table.name)
 
 
+@pytest.fixture
+def limits_of_this_process() -> Iterator[None]:
+    """Puts the limit of descriptors back that a page lowers: Java does not start under it."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("limits_of_this_process")
 @pytest.mark.parametrize("page", pages_that_run())
 def test_what_a_page_shows_runs_and_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -120,6 +130,17 @@ def test_what_is_not_run_is_little_and_says_why() -> None:
 def test_what_runs_elsewhere_does_run_there() -> None:
     for page in ELSEWHERE.keys() & set(pages()):
         assert Path(page).name in (PROJECT / ELSEWHERE[page]).read_text()
+
+
+def test_code_fits_a_narrow_window() -> None:
+    lines = {
+        f"{block.place}: {line}"
+        for page in pages()
+        for block in code(page)
+        for line in block.source.splitlines()
+        if len(line) > 80
+    }
+    assert lines == set()
 
 
 def test_every_block_says_what_it_is() -> None:

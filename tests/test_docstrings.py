@@ -44,10 +44,20 @@ def parameters_of(found: Any) -> list[str]:
     return [name for name in inspect.signature(found).parameters if name not in ("self", "cls")]
 
 
-def is_described(text: str, name: str) -> bool:
-    """Whether a parameter stands in the section of arguments, alone or with others that mean the same."""
-    arguments = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", text, re.MULTILINE)
-    return arguments is not None and re.search(rf"^ {{4}}(\w+, )*{name}(, \w+)*:", arguments[1], re.MULTILINE) is not None
+def described(text: str) -> list[str]:
+    """What stands before the colons of the sections of arguments and attributes."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:[ ]+.*\n?|\n)+)", text, re.MULTILINE)
+    return [name for section in sections for name in re.findall(r"^ {4}(\S[^:\n]*):", section, re.MULTILINE)]
+
+
+def names_there(found: Any) -> set[str]:
+    """The names that a docstring may describe: parameters, fields and attributes."""
+    if not inspect.isclass(found):
+        return set(inspect.signature(found).parameters)
+    own = [base for base in found.__mro__ if base.__module__.startswith("pylog")]
+    fields = {name for base in own for name in inspect.get_annotations(base)}
+    assigned = {name for base in own for name in re.findall(r"self\.(\w+)", inspect.getsource(base))}
+    return {*dir(found), *inspect.signature(found).parameters, *fields, *assigned}
 
 
 def faults() -> Iterator[str]:
@@ -62,10 +72,11 @@ def faults() -> Iterator[str]:
             continue  # tools of tests: a sentence
         if inspect.isclass(found) and not issubclass(found, BaseException) and ">>>" not in text:
             yield f"{name}: no example"
+        if inspect.isclass(found) or inspect.isfunction(found):
+            there = names_there(found)
+            yield from (f"{name} describes {each}, which is no name of it" for each in described(text) if each not in there)
         if not REFERS.search(text):
-            yield from (
-                f"{name}: nothing of its argument {each}" for each in parameters_of(found) if not is_described(text, each)
-            )
+            yield from (f"{name}: nothing of its argument {each}" for each in parameters_of(found) if each not in described(text))
             if inspect.isfunction(found) and found.__annotations__.get("return") not in ("None", None) and not tells_result(text):
                 yield f"{name}: nothing of what it returns"
 

@@ -91,7 +91,9 @@ class AsyncProducer:
         """Sends one record and waits until it is in the log.
 
         Args:
-            topic, value, more: as for `Producer.send`. To send several records at a time, use `asyncio.gather` or tasks.
+            topic: as for `Producer.send`.
+            value: as for `Producer.send`.
+            more: as for `Producer.send`. To send several records at a time, use `asyncio.gather` or tasks.
             on_delivery: called in the event loop with (None, metadata) or (error, None). It may be a coroutine function: `send`,
                 `flush` and `close` wait for it. Its exceptions are logged.
 
@@ -99,8 +101,8 @@ class AsyncProducer:
             The record's partition, offset and timestamp.
 
         Raises:
-            As `Producer.send`, and as the `result` of its future. While the buffer is full, each record in turn waits
-            `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same.
+            PylogError: as `Producer.send`, and as the `result` of its future. While the buffer is full, each record in turn waits
+                `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same.
 
         Cost: about 40 µs, most of it asyncio's. Use `send_arrow` or a thread for high rates.
         """

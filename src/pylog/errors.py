@@ -238,7 +238,9 @@ class ProducerError(PylogError):
     """A log refused a batch because of its producer's earlier batches; nothing was written.
 
     Attributes:
-        producer_id, epoch, sequence: those of the refused batch.
+        producer_id: that of the refused batch.
+        epoch: the producer epoch of the refused batch.
+        sequence: the first sequence of the refused batch.
         expected: the value that the batch should have had; each subclass defines which value.
     """
 

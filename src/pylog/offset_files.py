@@ -48,7 +48,7 @@ def import_offsets(
         A plan for each group of the file, carried out unless `dry_run`: one group after the other, each as a whole.
 
     Raises:
-        As `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the groups before
-        it in the file are set.
+        PylogError: as `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the
+            groups before it in the file are set.
     """
     return import_groups(store.group, path, dry_run=dry_run, durability=durability)

@@ -42,7 +42,8 @@ def open_store(
         offsets: how committed offsets are kept.
         cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; if they do not fit, it takes more rounds.
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
-        fs, clock: another file system or clock, for tests.
+        fs: another file system, for tests.
+        clock: another clock, for tests.
 
     Returns:
         A `Store`. Close it, or use it in a `with` statement.

@@ -30,8 +30,10 @@ def read_table(
 
     Args:
         path: a store, or any Kafka log directory; it is opened for reading.
-        topic, partition: the topic, and the partition; without a partition all of them, one after the other.
-        start, end: offsets in that partition, `end` exclusive. Default: all records that existed at the time of the call.
+        topic: the name of a topic.
+        partition: the number of a partition; without it all of them, one after the other.
+        start: the first offset in that partition. Default: the log's start.
+        end: the offset after the last one. Default: all records that existed at the time of the call.
         columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
             With `columns=[]` the table has no columns, and `num_rows` is the number of records.
         isolation_level: `read_committed` hides aborted and open transactions.
@@ -70,13 +72,19 @@ def read_batches(
     """Reads a topic as a stream of Arrow batches, for data larger than memory: DuckDB and others read from it directly.
 
     Args:
-        path, topic, partition, start, end, columns, isolation_level: as `read_table`.
+        path: as for `read_table`.
+        topic: as for `read_table`.
+        partition: as for `read_table`.
+        start: as for `read_table`.
+        end: as for `read_table`.
+        columns: as for `read_table`.
+        isolation_level: as for `read_table`.
 
     Returns:
         A reader. The store is closed when the reader has been read to its end, or is garbage-collected.
 
     Raises:
-        As `read_table`, at once; except CorruptionError, which the reader raises after the records before the damage.
+        PylogError: as `read_table`, at once. The reader raises CorruptionError after the records before the damage.
 
     Cost: memory for one Arrow batch.
 

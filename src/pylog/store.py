@@ -43,7 +43,9 @@ class Store(FactoryMade, factory="pylog.open"):
     store in mode "r" takes no lock and writes nothing; it sees appends by other processes.
 
     Attributes:
-        path, mode, durability: as given to `pylog.open`.
+        path: the directory, as given to `pylog.open`.
+        mode: "r" or "rw".
+        durability: the level of its topics that have none of their own.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -167,7 +169,8 @@ class Store(FactoryMade, factory="pylog.open"):
         """Returns a partition, opened on its first use.
 
         Args:
-            topic, partition: the topic name and the partition number.
+            topic: the name of a topic.
+            partition: the number of one of its partitions.
 
         Returns:
             The `Log`. A store opened for writing returns the same object each time. A store opened for reading checks the
@@ -200,7 +203,7 @@ class Store(FactoryMade, factory="pylog.open"):
             not exist.
 
         Raises:
-            As `log`, except for partitions that do not exist.
+            PylogError: as `log`, except for partitions that do not exist.
 
         Cost: 40 µs for a partition whose log is open, else 0.4 ms: one directory listing and the headers at the log's end. A log
         is opened only if these are not sufficient, as after a crash.

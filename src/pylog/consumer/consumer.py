@@ -174,7 +174,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             RecordDeserializationError: a deserializer raised; the position stays at that record.
             IllegalStateError: no topics and no partitions were chosen, or another thread is in a call.
             ClosedError: the consumer or its store is closed. WakeupError: `wakeup` was called.
-            Exceptions of listeners and callbacks.
+            Exception: that of a listener or a callback.
 
         The error of a partition is raised again until its position moves; other partitions take their turns in between.
 
@@ -206,7 +206,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             One batch for each partition that has records.
 
         Raises:
-            As `poll`.
+            PylogError: as `poll`.
 
         Cost: millions of records a second on one core.
         """
@@ -464,7 +464,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             autocommit: false to skip the commit. May be a positional argument, as in kafka-python.
 
         Raises:
-            Exceptions of the listener; the consumer is closed all the same.
+            Exception: that of a listener; the consumer is closed all the same.
         """
         if self._guard.closed or self._guard.forked:
             return

@@ -85,14 +85,18 @@ class ConsumerOptions:
         auto_commit_interval_ms: the least time between two automatic commits.
         isolation_level: "read_committed" hides aborted transactions and waits for open ones.
         max_poll_records: the largest number of records that one `poll` returns.
-        key_deserializer, value_deserializer: functions that turn bytes into objects; null stays None.
+        key_deserializer: a function that turns the key's bytes into an object; null stays None.
+        value_deserializer: the same for the value.
         consumer_timeout_ms: iteration ends if no record arrives for this time; None never ends it.
         fetch_max_bytes: the size up to which records are read ahead, of all partitions together.
         max_partition_fetch_bytes: the same for one partition. Either may be exceeded by one Arrow batch.
         exclude_internal_topics: true if patterns do not match Kafka's internal topics.
         partition_assignment_strategy: names of assignors, the preferred one first.
-        client_id, group_instance_id, max_poll_interval_ms, session_timeout_ms, heartbeat_interval_ms: of a group member, see
-            `pylog.groups.member.MemberOptions`. A consumer checks for new topics and partitions at each heartbeat.
+        client_id: the name of the program, for `describe` of the group.
+        group_instance_id: the name of a static member, which may restart within its session without a rebalance.
+        max_poll_interval_ms: the longest time between two polls; after it the member leaves the group.
+        session_timeout_ms: how long a member may be silent before the others take its partitions.
+        heartbeat_interval_ms: the time between two heartbeats. At each, a consumer checks for new topics and partitions.
 
     Raises:
         InvalidArgumentError: a value is out of its range.

@@ -109,7 +109,7 @@ class Group(FactoryMade, factory="Store.group"):
         """Returns the group's lag in offsets, for each existing partition that it has committed.
 
         Raises:
-            As `describe`.
+            PylogError: as `describe`.
         """
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 

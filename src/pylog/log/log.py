@@ -106,7 +106,7 @@ class Log(FactoryMade, factory="Store.log"):
             The offsets, in the order of the items.
 
         Raises:
-            As `append`.
+            PylogError: as `append`.
 
         Cost: about 50 ns a record of plain values, plus the write.
         """
@@ -126,7 +126,7 @@ class Log(FactoryMade, factory="Store.log"):
             The offsets, in the order of the rows.
 
         Raises:
-            As `append`.
+            PylogError: as `append`.
 
         Cost: tens of millions of records a second at `Durability.OS`.
         """
@@ -147,7 +147,8 @@ class Log(FactoryMade, factory="Store.log"):
 
         Args:
             items: as for `append_many`, or as for `append_arrow`.
-            compression, durability: as for these.
+            compression: as for these.
+            durability: as for these.
             producer: the producer's id and epoch, and the sequence of the first record. If the log already has a batch with
                 these numbers, its offsets are acknowledged again (storage-format 6.14).
             atomic: true to append one batch, so that a crash leaves all records or none. A producer's batches always are.
@@ -283,7 +284,7 @@ class Log(FactoryMade, factory="Store.log"):
         """Yields the records of a range as `Record` objects, in offset order.
 
         Raises:
-            As `scan`.
+            PylogError: as `scan`.
 
         Cost: about 0.2 µs a record.
         """
@@ -338,7 +339,9 @@ class Log(FactoryMade, factory="Store.log"):
 
         Args:
             start: an offset; by default, the log end at the time of the call, so that only new records are returned.
-            columns, isolation_level, max_rows: as for `scan`.
+            columns: as for `scan`.
+            isolation_level: as for `scan`.
+            max_rows: as for `scan`.
             timeout_ms: end after this many milliseconds without a new record; None never ends.
             durable: true to return only records that would survive a power loss.
 
@@ -364,7 +367,8 @@ class Log(FactoryMade, factory="Store.log"):
         """Returns the approximate size of a range of records, in bytes. Uses only indexes: O(log n).
 
         Args:
-            start, end: offsets; the range ends before `end`.
+            start: the first offset.
+            end: the offset after the last one.
         """
         return self._partition_log.size_between(start, end)
 
@@ -372,7 +376,8 @@ class Log(FactoryMade, factory="Store.log"):
         """Returns offsets that split the records from `start` up to `end` into parts of about `max_bytes` each.
 
         Args:
-            start, end: a range within the log.
+            start: the first offset, within the log.
+            end: the offset after the last one.
             max_bytes: the size of one part on disk.
 
         Returns:

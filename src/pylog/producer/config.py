@@ -49,7 +49,8 @@ class ProducerConfig:
         durability: what an acknowledgement promises; None is the topic's level, else the store's.
         partitioner: "default" (Kafka's: by the hash of the key, sticky without a key), "round_robin", or a callable that takes
             (key, all partitions, available partitions) and returns a partition. `send` calls it.
-        key_serializer, value_serializer: callables that turn the arguments of `send` into bytes or None.
+        key_serializer: a callable that turns the key given to `send` into bytes or None.
+        value_serializer: the same for the value.
 
     Raises:
         InvalidArgumentError: a value has a wrong type or is out of its range.

@@ -186,7 +186,8 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
         Args:
             callback: a plain function.
-            args, kwargs: arguments of the call before and after the `RecordMetadata`.
+            args: arguments of the call before the `RecordMetadata`.
+            kwargs: named arguments of the call.
 
         Returns:
             This future.

@@ -96,7 +96,7 @@ class Producer(FactoryMade, factory="Store.producer"):
             UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: the record was not accepted.
             PylogTimeoutError: the buffer was full for `max_block_ms`; the record was not accepted.
             ClosedError: the producer is closed, or belongs to another process.
-            Exceptions of a serializer or a partitioner.
+            Exception: that of a serializer or a partitioner.
 
         Cost: about 0.5 µs; more than a million records a second from one thread.
         """

@@ -56,7 +56,8 @@ class OffsetAndTimestamp(_Found):
     """The result of a search by time: a pair of a record's offset and its timestamp in milliseconds.
 
     Attributes:
-        offset, timestamp: the items of the pair.
+        offset: the first item of the pair.
+        timestamp: the second item, in milliseconds since 1970.
         leader_epoch: leader epoch of the record's batch; None if the format has none (magic 0 and 1). Not an item of the pair.
 
     >>> offset, timestamp = OffsetAndTimestamp(7, 1_700_000_000_000, leader_epoch=2)

@@ -311,7 +311,8 @@ class Moment:
         """Yields crashes by the death of the process: after the last call, or in the middle of it if it is a write.
 
         Args:
-            rng, cuts: as for `crashes`.
+            rng: as for `crashes`.
+            cuts: as for `crashes`.
         """
         everything = tuple(self.volatile)
         yield Crash(self.after, everything, None, power=False)
@@ -330,8 +331,10 @@ def restarted(
     stay volatile, and a later power loss may lose them.
 
     Args:
-        recording, crash: the recording and the crash.
-        clock, without: as for `RecordingFileSystem`.
+        recording: the recording.
+        crash: the crash.
+        clock: as for `RecordingFileSystem`.
+        without: as for `RecordingFileSystem`.
     """
     _, image = Moment.of(recording, crash.after).state(crash)
     boots = recording.boots + crash.power

@@ -91,7 +91,9 @@ class RecordingFileSystem(MemoryFileSystem):
     """A `MemoryFileSystem` that records. All of its processes share one recording.
 
     Args:
-        clock, image, boots: as for `MemoryFileSystem`.
+        clock: as for `MemoryFileSystem`.
+        image: as for `MemoryFileSystem`.
+        boots: as for `MemoryFileSystem`.
         without: returns True for a call to leave out, to check that a test notices; by default no call is left out.
 
     Attributes:
