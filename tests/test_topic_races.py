@@ -400,3 +400,43 @@ def test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made
             assert counts[2] <= counts[1]
     finally:
         gc.enable()
+
+
+@pytest.mark.pair("second process", "scan and follow")
+@pytest.mark.parametrize("mode", ["r", "rw"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda log: log.end_offset, lambda log: list(log.records()), lambda log: list(log.follow(0, timeout_ms=10_000))],
+    ids=["end_offset", "records", "follow"],
+)
+def test_a_log_without_a_header_does_not_read_the_topic_that_was_made_in_its_place(
+    two: Store, tmp_path: Path, mode: Any, read: Callable[[pylog.Log], object]
+) -> None:
+    two.create_topic("t")
+    with pylog.open(tmp_path, mode) as one:
+        log = one.log("t")
+        assert log.end_offset == 0
+        two.delete_topic("t")
+        two.create_topic("t")
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            read(log)
+        two.log("t").append(b"of the other topic")
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            read(log)
+        assert values(one.log("t")) == [b"of the other topic"]
+
+
+@pytest.mark.pair("second process", "option change")
+@pytest.mark.parametrize("config", [{}, {"retention_ms": 5}], ids=["the same options", "other options"])
+def test_a_log_that_was_never_written_does_not_append_to_the_topic_that_was_made_in_its_place(
+    one: Store, two: Store, config: dict[str, int]
+) -> None:
+    one.create_topic("t")
+    log = one.log("t")
+    two.delete_topic("t")
+    two.create_topic("t", **config)
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        log.append(b"for the topic that is gone")
+    assert values(two.log("t")) == []
+    assert one.log("t").append(b"x") == 0
+    assert values(two.log("t")) == [b"x"]

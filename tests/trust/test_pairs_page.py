@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -20,6 +21,12 @@ def test_the_matrix_is_that_of_the_marks_and_has_no_empty_cell() -> None:
     done = subprocess.run(command, cwd=PAGE.parent.parent, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert PAGE.read_text() == done.stdout, "docs/PAIRS.md is not what the marks say; renew it: ./dev pairs"
+
+
+def test_each_file_that_the_matrix_names_is_there() -> None:
+    named = set(re.findall(r"`([^`]+\.py)::", PAGE.read_text()))
+    assert named
+    assert [name for name in sorted(named) if not (PAGE.parent.parent / name).is_file()] == []
 
 
 def test_a_pair_that_nothing_covers_is_found() -> None:

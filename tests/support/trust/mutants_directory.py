@@ -18,6 +18,24 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="Descriptors of a topic that another store deleted stay open until the collector runs.",
     ),
     Mutant(
+        name="a_topic_made_again_is_read_as_the_old_one",
+        file="pylog/log/reading/follower.py",
+        text="files != self._files or is_of_another_topic(self._source, self.loaded)",
+        replacement="files != self._files",
+        tests=("tests/test_topic_races.py::test_a_log_without_a_header_does_not_read_the_topic_that_was_made_in_its_place",),
+        why="A log of a deleted topic is taken for that of the topic made again, if both are empty and never written.",
+    ),
+    Mutant(
+        name="a_topic_made_again_is_written_through_the_old_log",
+        file="pylog/log/recovery/loaded.py",
+        text="loaded.found is not None or is_of_another_topic(source, loaded)",
+        replacement="loaded.found is not None",
+        tests=(
+            "tests/test_topic_races.py::test_a_log_that_was_never_written_does_not_append_to_the_topic_that_was_made_in_its_place",
+        ),
+        why="The log of a deleted topic acknowledges records in the topic that was made in its place.",
+    ),
+    Mutant(
         name="alterations_are_not_announced",
         file="pylog/topics/changes.py",
         text="                mark_options(self._fs, directory, mark_of(config))\n",

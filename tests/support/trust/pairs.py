@@ -99,7 +99,8 @@ def _rule(name: str) -> str:
 
     module_name, _, place = name.partition(":")
     machine_name, _, method = place.partition(".")
-    machine = getattr(importlib.import_module(module_name), machine_name)
+    module = importlib.import_module(module_name)
+    machine = getattr(module, machine_name)
     if not issubclass(machine, stateful.RuleBasedStateMachine):
         raise CollectionError(f"{name}: `covers` is for rules of state machines; a test has the mark `pair`")
     if not vars(getattr(machine, method)).keys() & {
@@ -108,7 +109,9 @@ def _rule(name: str) -> str:
         stateful.INVARIANT_MARKER,
     }:
         raise CollectionError(f"{name} is no rule of {machine_name}")
-    return f"tests/{module_name.replace('.', '/')}.py::{machine_name}.{method} (rule)"
+    assert module.__file__ is not None
+    file = Path(module.__file__).resolve().relative_to(TESTS.parent)  # a module's name may begin with "tests" or not
+    return f"{file.as_posix()}::{machine_name}.{method} (rule)"
 
 
 def empty(cover: Cover) -> list[Pair]:

@@ -19,7 +19,7 @@ from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
 from pylog.log.producer_state import ONLY_OPEN, ProducerStateManager
-from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
 from pylog.log.recovery.loader import deleted, listing, load
 from pylog.log.recovery.replay import producers_at_end
 from pylog.log.state import LogState, first_state
@@ -140,7 +140,7 @@ class Follower:
     def _compare_files(self) -> None:
         """Detects changes by names and sizes of files, if no header is valid: a broker writes here, or did."""
         files = self._listed()
-        if files != self._files:
+        if files != self._files or is_of_another_topic(self._source, self.loaded):
             self._replacements += not _has_only_grown(self._files, files)
             self.reload()
             self._files = files

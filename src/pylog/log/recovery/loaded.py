@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import Checkpoint, EpochEntry
+from pylog.directory.checkpoints import Checkpoint, EpochEntry, read_topic_id
 from pylog.directory.locks import ByteLock
 from pylog.errors import CorruptionError
 from pylog.fs import FileSystem, HeldDirectory, OpenFiles
@@ -184,6 +185,18 @@ class Loaded:
         return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)
 
 
+def is_of_another_topic(source: Source, loaded: Loaded) -> bool:
+    """Whether the directory belongs to another topic of the same name, created after the partition was loaded.
+
+    For a partition without a header: a header tells of the deletion itself. Names and sizes of files do not show it, because two
+    empty partitions have the same ones. Cost: one small read.
+    """
+    found = None
+    with suppress(CorruptionError):  # an unreadable id decides nothing
+        found = read_topic_id(source.fs, source.directory)
+    return None not in (found, loaded.topic_id) and found != loaded.topic_id
+
+
 def unchanged_since_load(source: Source, loaded: Loaded) -> bool:
     """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
     header = open_header(source.fs, source.directory)
@@ -192,7 +205,7 @@ def unchanged_since_load(source: Source, loaded: Loaded) -> bool:
         header.close()
         if slot != loaded.found or same_boot != loaded.same_boot:
             return False  # it was written, or replaced by a copy
-    elif loaded.found is not None:
+    elif loaded.found is not None or is_of_another_topic(source, loaded):
         return False
     if not loaded.segments:
         fs, directory = source.fs, source.directory
