@@ -27,7 +27,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[3]
 CODE = ("python", "console", "sh")
-OTHER = ("text", "toml", "csv")
+OTHER = ("text", "toml", "csv", "dockerfile")
 NEEDS_A_SHELL = re.compile(r"[|<>;&$*`]")
 
 _FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<source>.*?)^```$", re.DOTALL | re.MULTILINE)
