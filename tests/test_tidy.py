@@ -26,7 +26,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__main__", "spark", "cli", "aio"),
+    ("__main__", "spark", "cli", "aio", "compat"),
     ("tools", "testing"),
     ("reading", "offset_files"),
     ("opening",),

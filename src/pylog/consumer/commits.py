@@ -167,6 +167,9 @@ class Commits:
         clock: for automatic commits.
         interval_ms: milliseconds between two automatic commits; None for none.
         retention_minutes: how long committed offsets are kept.
+
+    Attributes:
+        after_auto_commit: called after each automatic commit with the offsets and the error, or None. `pylog.compat` sets it.
     """
 
     def __init__(self, write: Write, clock: Clock, interval_ms: int | None, retention_minutes: int) -> None:
@@ -181,6 +184,7 @@ class Commits:
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
         self._written_at = 0.0
+        self.after_auto_commit: CommitCallback | None = None
 
     def commit(self, offsets: Offsets, *, chosen: bool) -> None:
         """Commits offsets after all earlier requests."""
@@ -271,8 +275,12 @@ class Commits:
             self.commit(offsets, chosen=False)
         except PylogError as error:
             LOGGER.warning("an automatic commit failed: %s", error)
+            failure: PylogError | None = error
         else:
             self._written, self._written_at = offsets, now
+            failure = None
+        if self.after_auto_commit is not None:
+            self.after_auto_commit(offsets, failure)
 
     def stop(self) -> None:
         """Ends automatic commits."""

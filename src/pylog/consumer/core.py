@@ -23,7 +23,7 @@ from pylog.consumer.logs import Logs
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition, Deserializers
 from pylog.consumer.positions import PositionFinder
-from pylog.consumer.reading import PartitionReader
+from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
@@ -40,6 +40,7 @@ class ConsumerCore:
 
     Attributes:
         begun: true once the consumer is constructed; before that, there is nothing to close.
+        columns: the columns of the records that are read, `COLUMNS` first. `pylog.compat` adds one.
         look_at: the time of the next check during iteration, in seconds of the monotonic clock.
     """
 
@@ -58,6 +59,7 @@ class ConsumerCore:
         interval = options.auto_commit_interval_ms if options.auto_commits else None
         self.commits = Commits(self.assignment.commit, clock, interval, offsets.retention_minutes)
         self.begun = False
+        self.columns: tuple[str, ...] = COLUMNS
         self.look_at = -math.inf
         self._clock = clock
         self._logs = Logs(manager)
@@ -154,7 +156,7 @@ class ConsumerCore:
         """Returns the state of a newly assigned partition."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation_level)
+            return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation_level, self.columns)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 

@@ -7,7 +7,7 @@ was left early, the next fetch drops the buffer and reads again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any, NamedTuple
 
@@ -84,6 +84,7 @@ class FetchBuffer:
     """Records of a partition that were read ahead, from `offset` on.
 
     Attributes:
+        partition: as given.
         offset: of the next record, or of a gap before it.
         reader: reads more.
     """
@@ -91,7 +92,7 @@ class FetchBuffer:
     def __init__(self, partition: TopicPartition, reader: PartitionReader, deserializers: Deserializers) -> None:
         self.offset = reader.offset
         self.reader = reader
-        self._partition = partition
+        self.partition = partition
         self._deserializers = deserializers
         self._pieces: deque[CompletedFetch] = deque()
         self._row = 0  # of the first piece: the next one to return
@@ -125,12 +126,12 @@ class FetchBuffer:
         if frame is not None:
             self._epochs = frame.column(len(RECORD_COLUMNS)).to_numpy()
 
-    def frame(self, count: int) -> FetchedRecords:
-        """Takes at most `count` records as one Arrow batch. The buffer must not be empty."""
+    def frame(self, count: int, columns: Sequence[str] = RECORD_COLUMNS) -> FetchedRecords:
+        """Takes at most `count` records as one Arrow batch with some columns. The buffer must not be empty."""
         frame, end, _ = self._pieces[0]
         if frame is None:
             return self._step(end)
-        rows = frame.slice(self._row, count).select(list(RECORD_COLUMNS))
+        rows = frame.slice(self._row, count).select(list(columns))
         self._chunk_end = 0
         return self._passed(rows.num_rows, rows)
 
@@ -171,7 +172,7 @@ class FetchBuffer:
         """Converts the next rows of one leader epoch to objects."""
         epochs = self._epochs[self._row : self._row + limits.RECORD_CHUNK_ROWS]
         rows = len(epochs) if epochs[0] == epochs[-1] else int(np.argmax(epochs != epochs[0]))
-        plain = records_of(frame.slice(self._row, rows).select(list(RECORD_COLUMNS)), *self._partition)
+        plain = records_of(frame.slice(self._row, rows).select(list(RECORD_COLUMNS)), *self.partition)
         self._chunk = self._deserializers.apply(plain)
         self._chunk_end = self._row + len(self._chunk)
 

@@ -29,11 +29,13 @@ class Polling:
     Attributes:
         in_hand: fetched records for iteration.
         timeout_ms: the option `consumer_timeout_ms`.
+        take_records: takes the records of polls and iterations from a buffer. `pylog.compat` has its own.
     """
 
     def __init__(self, core: ConsumerCore, clock: Clock) -> None:
         self.in_hand: Iterator[Record] = iter(())
         self.timeout_ms = core.options.consumer_timeout_ms
+        self.take_records: TakeRecords = as_records
         self._core = core
         self._clock = clock
         self._naps = Naps(clock)  # over all polls until a record arrives
@@ -71,7 +73,7 @@ class Polling:
         with self._core.guard:
             if arrow:
                 return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
-            return self._collect(timeout, strict or self._core.options.max_poll_records, as_records)
+            return self._collect(timeout, strict or self._core.options.max_poll_records, self.take_records)
 
     def hand_out(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
         """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
@@ -165,3 +167,8 @@ def _of_one(place: AssignedPartition, taken: FetchedRecords, at: int | None) -> 
         yield record
     if place.goes_on(at):
         place.hand_out(taken)
+
+
+def core_of(polling: Polling) -> ConsumerCore:
+    """The parts of a consumer, for `pylog.compat`."""
+    return polling._core

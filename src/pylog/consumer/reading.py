@@ -50,18 +50,22 @@ class PartitionReader:
         open_log: opens the log at the first read.
         offset: where to begin.
         isolation_level: as for `Log.scan`.
+        columns: the columns to read, `COLUMNS` first.
 
     Attributes:
         offset: where the next piece begins.
         may_have_more: false if the last refresh found the log's end.
     """
 
-    def __init__(self, open_log: Callable[[], PartitionLog], offset: int, isolation_level: str) -> None:
+    def __init__(
+        self, open_log: Callable[[], PartitionLog], offset: int, isolation_level: str, columns: tuple[str, ...] = COLUMNS
+    ) -> None:
         self.offset = offset
         self.may_have_more = True
         self._open_log = open_log
         self._log: PartitionLog | None = None
         self._isolation = isolation_level
+        self._columns = columns
         self._ends = Ends(committed=isolation_level == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
         self._state: LogState | None = None  # the state that `_frames` reads
@@ -119,7 +123,7 @@ class PartitionReader:
         if not self.may_have_more or self._log is None:
             return None
         self._at_end = _BatchBefore(state.truncation_count, end, crc_before(state, end))  # first: it may change later
-        return self._log.scan(self.offset, end, columns=COLUMNS, isolation_level=self._isolation, max_rows=limits.SCAN_ROWS)
+        return self._log.scan(self.offset, end, columns=self._columns, isolation_level=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:
         seen = self._seen

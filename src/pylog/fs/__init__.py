@@ -9,6 +9,7 @@ following links, and closed on exec. A failed sync is never retried. Only files 
 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, remove_derived, set_aside
 from pylog.fs.door import Door
+from pylog.fs.environment import environment_variable
 from pylog.fs.gate import Gate, living
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
@@ -56,6 +57,7 @@ __all__ = [
     "absolute",
     "at_most",
     "base_name",
+    "environment_variable",
     "guarded",
     "hold_over_forks",
     "inside",

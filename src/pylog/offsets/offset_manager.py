@@ -104,6 +104,7 @@ class OffsetManager:
     Attributes:
         fs, clock: the store's.
         members: reports the active members.
+        accepts_any_offset: true to accept offsets past a partition's end, as a broker does. `pylog.compat` sets it.
     """
 
     def __init__(self, manager: LogManager, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
@@ -112,6 +113,7 @@ class OffsetManager:
         self.fs = fs
         self.clock = clock
         self.members = members
+        self.accepts_any_offset = False
         self._topic = OffsetsTopic(manager, config, fs)
         self._next_check_ms: int | None = None
 
@@ -198,7 +200,7 @@ class OffsetManager:
             end = log.end_offset
         except UnknownTopicOrPartitionError:
             end = (log := self._manager.log(*partition)).end_offset  # created again, or deleted
-        if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
+        if offset > end and not self.accepts_any_offset and offset > (end := log.snapshot(wait=True).end_offset):
             told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
         return log

@@ -26,7 +26,7 @@ def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record
             timestamp.view(pa.int64()).to_numpy().tolist(),
             key.to_pylist(),
             value.to_pylist(),
-            _header_tuples(headers),
+            header_tuples(headers),
         )
     )
 
@@ -38,7 +38,8 @@ def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) 
             yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), topic, partition)
 
 
-def _header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
+def header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
+    """Returns each record's headers as a tuple of pairs."""
     ends = column.offsets.to_numpy()
     if ends[0] == ends[-1]:
         return repeat(())

@@ -1,0 +1,67 @@
+"""pylog's answers to a consumer as kafka-python's: offsets, commits, and errors of partitions that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pylog.compat.kafka import errors
+from pylog.compat.kafka.future import Future
+from pylog.compat.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from pylog.compat.kafka.translation import translated
+from pylog.errors import UnknownTopicOrPartitionError
+from pylog.record.types import OffsetAndMetadata as NativeOffset
+from pylog.record.types import OffsetAndTimestamp as NativeFound
+
+
+def existing(ask: Any, partitions: Any) -> Any:
+    """Returns what a call answers. Raises KafkaTimeoutError at once where kafka-python waits for a partition.
+
+    Args:
+        ask: the call.
+        partitions: its argument.
+    """
+    try:
+        return ask(partitions)
+    except UnknownTopicOrPartitionError as error:
+        raise errors.KafkaTimeoutError(f"{error}; nothing creates it") from error
+
+
+def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns pylog's offsets as kafka-python's.
+
+    Args:
+        offsets: by partition.
+    """
+    found = {}
+    for place, each in offsets.items():
+        native = each if isinstance(each, NativeOffset) else NativeOffset(each)
+        found[TopicPartition(*place)] = OffsetAndMetadata(native.offset, native.metadata, _epoch(native))
+    return found
+
+
+def _epoch(found: Any) -> int:
+    """The leader epoch of an answer; kafka-python's word for none is -1."""
+    return -1 if found.leader_epoch is None else int(found.leader_epoch)
+
+
+class OffsetCommitResponse:
+    """The response to a commit that succeeded: it has no fields."""
+
+
+def response_to(error: BaseException | None) -> Any:
+    """Returns what a callback of a commit is given: the error, or an object that is none."""
+    return OffsetCommitResponse() if error is None else translated(error)
+
+
+def settle(done: Future, error: BaseException | None) -> None:
+    """Settles the future of a commit."""
+    if error is None:
+        done.success(OffsetCommitResponse())
+    else:
+        done.failure(translated(error))
+
+
+def found_at(found: NativeFound | None) -> OffsetAndTimestamp | None:
+    """Returns the answer to a search by time; None if nothing was found."""
+    return None if found is None else OffsetAndTimestamp(found.offset, found.timestamp, _epoch(found))

@@ -1,0 +1,96 @@
+"""The metrics of a consumer, under kafka-python's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pylog.compat.kafka.metrics import Meter, Metrics, now, zero
+from pylog.record.types import TopicPartition
+
+
+class ConsumerMetrics(Metrics):
+    """The metrics of one consumer. What only a network has is 0.
+
+    Args:
+        consumer: the consumer.
+
+    Attributes:
+        commits: seconds of its commits.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        self.commits = Meter()
+        self._seconds = Meter()  # of each poll that returned records
+        self._records = Meter()
+        self._bytes = Meter()
+        self._joins = Meter()
+        self._polls = Meter()
+        self._polled_at = now()
+        self._member_id = ""
+        self._core = consumer._core  # never the consumer, which is collected when it is dropped
+        prefix = consumer.config["metric_group_prefix"]
+        super().__init__(consumer.config["client_id"], self._table(prefix))
+
+    def polled(self, seconds: float) -> None:
+        """Notes a poll, in which heartbeats are sent and a group is joined.
+
+        Args:
+            seconds: how long it took.
+        """
+        self._polls.add(seconds)
+        self._polled_at = now()
+        member = self._core.assignment.standing.member
+        if member is not None and member.member_id not in ("", self._member_id):
+            self._member_id = member.member_id
+            self._joins.add(seconds)
+
+    def fetched(self, found: Mapping[TopicPartition, list[Any]], seconds: float) -> None:
+        """Notes a poll that returned records.
+
+        Args:
+            found: the records by partition.
+            seconds: how long it took.
+        """
+        self._seconds.add(seconds)
+        self._records.add(sum(map(len, found.values())))
+        self._bytes.add(sum(max(each[10], 0) + max(each[11], 0) for some in found.values() for each in some))
+
+    def _table(self, prefix: str) -> Any:
+        seconds, records, size, commits, joins = self._seconds, self._records, self._bytes, self.commits, self._joins
+        return {
+            "kafka-metrics-count": {"count": lambda: 26.0},
+            f"{prefix}-metrics": dict.fromkeys(("connection-close-rate", "connection-count", "connection-creation-rate"), zero),
+            f"{prefix}-fetch-manager-metrics": {
+                "bytes-consumed-rate": size.rate,
+                "fetch-latency-avg": lambda: seconds.average * 1000,
+                "fetch-latency-max": lambda: seconds.largest * 1000,
+                "fetch-rate": seconds.frequency,
+                "fetch-size-avg": lambda: size.average,
+                "fetch-size-max": lambda: size.largest,
+                "records-consumed-rate": records.rate,
+                "records-lag-max": self._lag,
+                "records-per-request-avg": lambda: records.average,
+            },
+            f"{prefix}-coordinator-metrics": {
+                "assigned-partitions": lambda: float(len(self._core.assignment.places)),
+                "commit-latency-avg": lambda: commits.average * 1000,
+                "commit-latency-max": lambda: commits.largest * 1000,
+                "commit-rate": commits.frequency,
+                "heartbeat-rate": self._polls.frequency,
+                "join-rate": joins.frequency,
+                "join-time-avg": lambda: joins.average * 1000,
+                "join-time-max": lambda: joins.largest * 1000,
+                "last-heartbeat-seconds-ago": lambda: now() - self._polled_at,
+                **dict.fromkeys(("heartbeat-response-time-max", "sync-rate", "sync-time-avg", "sync-time-max"), zero),
+            },
+        }
+
+    def _lag(self) -> float:
+        """The largest number of records that a partition has after the position."""
+        lags = [
+            self._core.log(place.partition).end_offset - place.position
+            for place in list(self._core.assignment.places.values())
+            if place.position is not None
+        ]
+        return float(max(lags, default=0))

@@ -1,0 +1,97 @@
+"""From kafka-python's options of a consumer to pylog's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pylog.compat.kafka import errors
+from pylog.compat.kafka.assignors import assignor_names
+from pylog.compat.kafka.options import CONSUMER, config_of, size, unknown_options, whole
+from pylog.compat.kafka.structs import IsolationLevel
+
+CLIENT: Final = "KafkaConsumer"
+_OLD_POLICIES: Final = {"smallest": "earliest", "largest": "latest"}
+_INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration of a consumer.
+
+    Args:
+        given: the options by name.
+
+    Raises:
+        KafkaConfigurationError: an option does not exist, or options contradict each other.
+    """
+    wrong = unknown_options(CLIENT, given, CONSUMER)
+    if wrong:
+        raise errors.KafkaConfigurationError(wrong)
+    config = config_of(CONSUMER, given)
+    config["auto_offset_reset"] = _OLD_POLICIES.get(config["auto_offset_reset"], config["auto_offset_reset"])
+    if config["group_instance_id"] is not None:
+        _check_instance(config["group_instance_id"], config["group_id"])
+    if config["group_id"] is not None and not config["heartbeat_interval_ms"] < config["session_timeout_ms"]:
+        told = f"heartbeat_interval_ms={config['heartbeat_interval_ms']} is not less than session_timeout_ms"
+        raise errors.KafkaConfigurationError(f"{told}={config['session_timeout_ms']}")
+    return config
+
+
+def _check_instance(instance: Any, group: Any) -> None:
+    if group is None:
+        raise errors.KafkaConfigurationError("group_instance_id requires group_id")
+    if not isinstance(instance, str) or instance in (".", "..") or not _INSTANCE.fullmatch(instance):
+        told = "is not 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+        raise errors.KafkaConfigurationError(f"group_instance_id={instance!r} {told}")
+
+
+def native_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of pylog's consumer for a configuration.
+
+    Args:
+        config: from `consumer_config`.
+
+    Raises:
+        KafkaConfigurationError: a value has a wrong type.
+    """
+    group = config["group_id"]
+    policy = config["auto_offset_reset"]
+    try:
+        numbers = {
+            name: whole(name, config[name], low)
+            for name, low in (
+                ("auto_commit_interval_ms", 0),
+                ("max_poll_records", 1),
+                ("max_poll_interval_ms", 1),
+                ("session_timeout_ms", 1),
+                ("heartbeat_interval_ms", 1),
+            )
+        }
+        numbers |= {name: size(name, config[name]) for name in ("fetch_max_bytes", "max_partition_fetch_bytes")}
+    except TypeError as error:
+        raise errors.KafkaConfigurationError(str(error)) from error
+    return numbers | {
+        "group_id": group,
+        "auto_offset_reset": policy if policy in ("earliest", "latest") else "none",
+        "enable_auto_commit": bool(config["enable_auto_commit"]) if group is not None else None,
+        "isolation_level": _isolation(config["isolation_level"]),
+        "exclude_internal_topics": bool(config["exclude_internal_topics"]),
+        "partition_assignment_strategy": _strategy(config["partition_assignment_strategy"]),
+        "client_id": str(config["client_id"]),
+        "group_instance_id": config["group_instance_id"],
+    }
+
+
+def _strategy(given: Any) -> tuple[str, ...]:
+    if given is CONSUMER["partition_assignment_strategy"]:
+        return ("range", "cooperative-sticky")
+    return assignor_names(given)
+
+
+def _isolation(given: Any) -> str:
+    if isinstance(given, IsolationLevel):
+        return given.name.lower()
+    if given in ("read_uncommitted", "read_committed"):
+        return str(given)
+    raise errors.KafkaConfigurationError(f"isolation_level={given!r} is not read_uncommitted or read_committed")

@@ -1,0 +1,139 @@
+"""kafka-python's metrics: names, and the values that can be known without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pylog.clock import SystemClock
+
+_CLOCK: Final = SystemClock()
+
+
+class MetricName:
+    """The name of a metric.
+
+    Args:
+        name: what it measures.
+        group: the metrics that it belongs to.
+        description: in words.
+        tags: of the client.
+    """
+
+    def __init__(self, name: str, group: str, description: str | None = None, tags: Mapping[str, Any] | None = None) -> None:
+        if not name or not group:
+            raise ValueError("a metric has a name and a group")
+        if tags is not None and not isinstance(tags, dict):
+            raise ValueError("tags must be a dict")
+        self.name = name
+        self.group = group
+        self.description = description
+        self.tags = None if tags is None else dict(tags)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.group, frozenset((self.tags or {}).items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MetricName) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return f"MetricName(name={self.name}, group={self.group}, description={self.description}, tags={self.tags})"
+
+
+class KafkaMetric:
+    """A metric with its value.
+
+    Args:
+        metric_name: its name.
+        measurable: returns the value.
+        config: ignored.
+    """
+
+    def __init__(self, metric_name: MetricName, measurable: Callable[[], float], config: Any = None) -> None:
+        if metric_name is None or measurable is None:
+            raise ValueError("a metric has a name and something that measures it")
+        self.metric_name = metric_name
+        self.measurable = measurable
+        self.config = config
+
+    def value(self, time_ms: float | None = None) -> float:
+        """Returns the value."""
+        return float(self.measurable())
+
+
+class Meter:
+    """Measures one thing: how often it happened, how much, how much on average and at most.
+
+    Attributes:
+        count: how often it happened.
+        total: the sum of the amounts.
+        largest: the largest amount.
+    """
+
+    __slots__ = ("_since", "count", "largest", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.largest = 0.0
+        self._since = _CLOCK.monotonic()
+
+    def add(self, amount: float, count: int = 1) -> None:
+        """Adds an amount that happened `count` times."""
+        self.count += count
+        self.total += amount
+        self.largest = max(self.largest, amount)
+
+    @property
+    def average(self) -> float:
+        """The amount on average."""
+        return self.total / self.count if self.count else 0.0
+
+    def rate(self) -> float:
+        """Returns the amounts a second, since the client was made."""
+        return self.total / self._age()
+
+    def frequency(self) -> float:
+        """Returns how often it happened a second, since the client was made."""
+        return self.count / self._age()
+
+    def _age(self) -> float:
+        return max(_CLOCK.monotonic() - self._since, 0.001)
+
+
+def now() -> float:
+    """Returns seconds of the monotonic clock, to measure with."""
+    return _CLOCK.monotonic()
+
+
+def zero() -> float:
+    """The value of what only a network has."""
+    return 0.0
+
+
+class Metrics:
+    """The metrics of one client.
+
+    Args:
+        client_id: the tag of all names.
+        table: by group, the metrics' names with what measures them.
+    """
+
+    def __init__(self, client_id: str, table: Mapping[str, Mapping[str, Callable[[], float]]]) -> None:
+        self._found = [
+            KafkaMetric(MetricName(name, group, name.replace("-", " "), {"client-id": client_id}), measure)
+            for group, measures in table.items()
+            for name, measure in measures.items()
+        ]
+
+    def answer(self, *, raw: bool) -> dict[Any, Any]:
+        """Returns the values by group and name; raw, the metrics by their names."""
+        if raw:
+            return {each.metric_name: each for each in self._found}
+        values: dict[Any, Any] = {}
+        for each in self._found:
+            values.setdefault(each.metric_name.group, {})[each.metric_name.name] = each.value()
+        return values

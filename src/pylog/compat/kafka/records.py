@@ -1,0 +1,123 @@
+"""`ConsumerRecord`, and how records become some: straight from Arrow's columns, without a native record in between."""
+
+from __future__ import annotations
+
+from itertools import islice, repeat
+from typing import Any, Final, NamedTuple
+
+from pylog.compat.kafka.serializer import Call
+from pylog.consumer.fetcher import TakeRecords
+from pylog.consumer.partition import FetchBuffer, FetchedRecords
+from pylog.consumer.reading import COLUMNS as NATIVE_COLUMNS
+from pylog.errors import RecordDeserializationError
+from pylog.record.records import header_tuples
+
+COLUMNS: Final = (*NATIVE_COLUMNS, "timestamp_type")  # of each read, in the order of `_of_frame`
+
+
+class ConsumerRecord(NamedTuple):
+    """A record.
+
+    Attributes:
+        topic: the name of its topic.
+        partition: the number of its partition.
+        leader_epoch: of its batch; -1 if unknown.
+        offset: its number in the partition.
+        timestamp: milliseconds since 1970; -1 if it has none.
+        timestamp_type: 0 if the producer set it, 1 if the log did; from the record's batch.
+        key: bytes, None, or what the deserializer returns.
+        value: the same.
+        headers: pairs of a name and bytes.
+        checksum: None.
+        serialized_key_size: bytes of the key; -1 without one.
+        serialized_value_size: bytes of the value; -1 without one.
+        serialized_header_size: bytes of names and values of the headers; -1 without headers.
+    """
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+    checksum: None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
+
+
+class RecordTooLargeError(Exception):
+    """A record is larger than a fetch. kafka-python's class; nothing here raises it, because a fetch takes any record."""
+
+
+def taking(key: Call | None, value: Call | None) -> TakeRecords:
+    """Returns how a consumer takes records from its buffers.
+
+    Args:
+        key, value: the deserializers, or None.
+    """
+
+    def take(buffer: FetchBuffer, count: int) -> FetchedRecords:
+        taken = buffer.frame(count, COLUMNS)
+        if not len(taken.records):
+            return taken
+        records = _of_frame(taken.records, *buffer.partition)
+        if key is None and value is None:
+            return taken._replace(records=records)
+        done = _deserialized(records, key, value)
+        if len(done) < len(records):  # the next call raises, at the record that cannot be read
+            return FetchedRecords(done, records[len(done)].offset, taken.leader_epoch)
+        return taken._replace(records=done)
+
+    return take
+
+
+def _of_frame(frame: Any, topic: str, partition: int) -> list[ConsumerRecord]:
+    """Returns the rows of an Arrow batch of `COLUMNS` as records."""
+    offset, stamp, key, value, header, epoch, kind = frame.columns
+    keys, values = key.to_pylist(), value.to_pylist()
+    pairs = list(map(list, islice(header_tuples(header), frame.num_rows)))
+    rows = zip(
+        repeat(topic),
+        repeat(partition),
+        epoch.to_numpy().tolist(),
+        offset.to_numpy().tolist(),
+        stamp.view("int64").to_numpy().tolist(),
+        kind.to_numpy().tolist(),
+        keys,
+        values,
+        pairs,
+        repeat(None),
+        [-1 if each is None else len(each) for each in keys],
+        [-1 if each is None else len(each) for each in values],
+        map(_size, pairs),
+        strict=False,
+    )
+    return list(map(ConsumerRecord._make, rows))
+
+
+def _size(pairs: list[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else -1
+
+
+def _deserialized(records: list[ConsumerRecord], key: Call | None, value: Call | None) -> list[ConsumerRecord]:
+    """Returns the records with deserialized keys and values, up to the first one that fails.
+
+    Raises:
+        RecordDeserializationError: the first record fails; the deserializer's own error is its cause.
+    """
+    done: list[ConsumerRecord] = []
+    topic = records[0].topic
+    try:
+        for record in records:
+            made_key = record.key if key is None else key(topic, record.headers, record.key)
+            made_value = record.value if value is None else value(topic, record.headers, record.value)
+            done.append(ConsumerRecord(*record[:6], made_key, made_value, *record[8:]))
+    except Exception as error:
+        if not done:
+            message = f"a deserializer raised {type(error).__name__} for offset {records[0].offset}"
+            raise RecordDeserializationError(message, offset=records[0].offset) from error
+    return done
