@@ -235,7 +235,7 @@ def test_a_poll_that_leaves_the_positions_returns_the_same_again(memory: Servers
     assert consumer.poll(timeout_ms=0) == first
 
 
-def test_a_deserializer_gets_none_and_its_error_comes_out_unchanged_with_the_position_at_the_record(memory: Servers) -> None:
+def test_a_deserializer_gets_none_and_its_error_comes_out_unchanged(memory: Servers) -> None:
     sent(memory, b"1", b"no number", b"3")
     sent(memory, None, key=b"k")  # type: ignore[arg-type]
 

@@ -61,7 +61,7 @@ class ClusterSettings:
     clusters: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Known(NamedTuple):
+class _TrustedCount(NamedTuple):
     """A topic's partitions as they were read.
 
     Attributes:
@@ -96,7 +96,7 @@ class Cluster:
         self.offsets: OffsetManager = offset_manager_of(store.offsets)
         self.offsets.accepts_any_offset = True
         self._pid = process_id()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _TrustedCount] = {}
 
     def check_process(self) -> None:
         """Raises ClosedError in a forked child: the store belongs to the parent."""
@@ -120,7 +120,7 @@ class Cluster:
             if found is None:
                 self._known.pop(topic, None)
                 return None
-            known = self._known[topic] = _Known(found.partition_ids, changes, now + _TRUSTED_S)
+            known = self._known[topic] = _TrustedCount(found.partition_ids, changes, now + _TRUSTED_S)
         return known.partitions
 
     def create(self, topic: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> Topic:

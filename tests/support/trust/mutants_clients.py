@@ -233,4 +233,20 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         ),
         why="A commit of no member counts although a member joins before it is written.",
     ),
+    Mutant(
+        name="a_deserializers_error_skips_the_record",
+        file="pylog/compat/kafka/records.py",
+        text="            return FetchedRecords(done, records[len(done)].offset, taken.leader_epoch)\n",
+        replacement="            return taken._replace(records=done)\n",
+        tests=("tests/compat/test_clients.py::test_a_deserializer_gets_none_and_its_error_comes_out_unchanged",),
+        why="A record that a deserializer of kafka-python's layer cannot read is skipped, with those after it.",
+    ),
+    Mutant(
+        name="a_missing_topic_is_not_created_on_demand",
+        file="pylog/compat/kafka/choice.py",
+        text="        self._look_at = -math.inf  # the first poll may create what is missing\n",
+        replacement="",
+        tests=("tests/compat/test_clients.py::test_a_missing_topic_is_created_by_the_first_poll_and_not_before",),
+        why="The first poll of an assigned partition does not create its topic.",
+    ),
 )

@@ -1,4 +1,4 @@
-"""What a consumer reads: the topics, the pattern or the partitions that the program chose, as far as they exist.
+"""The topics, the pattern or the partitions that a program chose for a consumer, as far as they exist.
 
 pylog's consumer refuses topics and partitions that do not exist; kafka-python's waits for them. So the choice is kept here, and
 each poll carries it over into the native consumer: missing topics are created if that is allowed, and awaited if not.

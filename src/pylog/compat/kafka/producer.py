@@ -92,7 +92,8 @@ class KafkaProducer:
 
         Args:
             topic: the topic, which is created if it is missing and that is allowed.
-            value, key: bytes or None, or the arguments of the serializers.
+            value: bytes or None, or the argument of the value's serializer.
+            key: the same for the key.
             headers: pairs of a name and bytes.
             partition: the partition's number; None lets the partitioner choose.
             timestamp_ms: milliseconds since 1970; None is the time when the record is appended.
