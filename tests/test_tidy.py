@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offsets",),
     ("upkeep",),
     ("log_manager",),
-    ("root_directory", "background_errors", "full_disk"),
+    ("open_logs", "root_directory", "background_errors", "full_disk"),
     ("topics",),
     ("staging",),
     ("log",),

@@ -180,7 +180,7 @@ def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
     assert two.topics() == {}
 
 
-@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_open_partitions"), ("close", "_close_logs")])
+@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_logs.close_topic"), ("close", "_close_logs")])
 def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_other_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, step: str
 ) -> None:
@@ -191,7 +191,10 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
     appending, is_ending = threading.Event(), threading.Event()
     manager = manager_of(store)
     root = manager.root
-    leave, steps = root.leave_clean_state, getattr(manager, step)
+    leave = root.leave_clean_state
+    owner = manager._logs if "." in step else manager
+    step = step.rpartition(".")[2]
+    steps = getattr(owner, step)
 
     def leave_late() -> None:
         if threading.current_thread() is threads[0]:
@@ -213,7 +216,7 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
 
     monkeypatch.setattr(root, "leave_clean_state", leave_late)
     log = store.log("t")
-    monkeypatch.setattr(manager, step, then)
+    monkeypatch.setattr(owner, step, then)
     threads = [threading.Thread(target=work, daemon=True) for work in (append, end)]
     for thread in threads:
         thread.start()

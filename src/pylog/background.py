@@ -14,7 +14,7 @@ from typing import Final
 
 from pylog import trace
 from pylog.errors import PylogError
-from pylog.fs import process_id
+from pylog.fs import on_fork, process_id
 
 LOGGER = logging.getLogger("pylog")
 _LONGEST_NAP_S: Final = 3600.0  # the system's timed waits have a limit; for a later task the thread waits again
@@ -37,17 +37,19 @@ class Failures:
     """
 
     def __init__(self, keep: Callable[[int, BaseException], None] | None = None) -> None:
-        self._noted: list[None] = []  # append is atomic, so threads need no lock
+        self.count = 0
+        self._guard = threading.RLock()  # reentrant: a signal handler may note an error during another `note`
         self._keep = keep
+        on_fork(self)
 
-    @property
-    def count(self) -> int:
-        """The number of errors."""
-        return len(self._noted)
+    def forked(self) -> None:
+        """Replaces the lock in a forked child: another thread of the parent may have held it."""
+        self._guard = threading.RLock()
 
     def note(self, error: BaseException) -> None:
         """Counts and logs an error. Raises nothing, even if a log handler raises."""
-        self._noted.append(None)
+        with self._guard:
+            self.count += 1
         with contextlib.suppress(BaseException):
             if isinstance(error, PylogError):
                 LOGGER.warning("in the background: %s", error)

@@ -50,6 +50,7 @@ COMMIT_AGAIN_SECONDS = 3600  # between commits of an unchanged position; or a qu
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough for random reads
 APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache
+APPEND_BUFFERS_BYTES = 32 << 20  # kept for the next appends of the process: two buffers for each of four threads
 FEW_RECORDS = 16  # in one call: plain Python encodes up to this many faster than a kernel
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20  # keys of one compaction round, 16 bytes each: five million, like Kafka's default
 FLUSH_BYTES = 64 << 20  # with Durability.INTERVAL: an append flushes first if more bytes than this are not synced
@@ -73,7 +74,8 @@ UNPACKED_GROUP_BYTES = 1 << 20  # decompressed records decoded at a time: they s
 MAPPED_RESIDENT_BYTES = 96 << 20  # of mapped segments: pages that scans keep in memory, over the whole process
 OPEN_FILES = 1024  # segments, each mapped with its indexes, and headers open for reading, at most (`vm.max_map_count` is 65,530)
 OPEN_WRITERS = 192  # partitions that a process keeps ready for writing at most: two descriptors and some 60 KiB each
-GROUP_NUMBERS = 100_000  # consumer groups whose partition of __consumer_offsets is cached: hashing a name takes microseconds
+GROUP_NUMBERS = 10_000  # consumer groups whose partition of __consumer_offsets is cached: hashing a name takes microseconds
+DELETED_ROUTES = 16  # deleted topics whose metadata a producer keeps: another process may create the topic again
 PRODUCER_BATCH_BYTES = 512 << 10  # record bytes of a producer's batch: each batch is an append, and with SYNC a sync
 PRODUCER_LARGEST_BATCH_BYTES = 1 << 20  # a larger batch is no cheaper to write, and slower for reads of single records
 PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory

@@ -40,11 +40,13 @@ from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.partition_writer import LogContext
+from pylog.open_logs import OpenLogs
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
 from pylog.topics.catalog import KnownCatalog
 from pylog.topics.checking import check_catalog
+from pylog.topics.kept import KeptByTopic, TopicNames
 from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
 from pylog.topics.making import check_more, check_partition_count, check_settable
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition
@@ -69,6 +71,7 @@ class LogManager:
         full_disk: frees room when there is none.
         failures: errors of background work.
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
+        kept: the parts of the store that keep something by a topic's name.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
         is_closed: true once `close` was called.
         process: the id of the process that opened the directory.
@@ -83,19 +86,22 @@ class LogManager:
         self.gate = Gate(f"the store {path}", path)
         self.failures = Failures(self._keep_failure if self.writable else None)
         self.topic_changes = 0
-        self.uncleanable: set[TopicPartition] = set()
         self.is_closed = False
         self.process = process_id()
         self._options = options
         self._guard = threading.RLock()
-        self._warned: set[str] = set()
-        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._warned = TopicNames()
+        self.kept = KeptByTopic()
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
         self._known_catalog = KnownCatalog(fs, path)
         self.background = Background(self.failures)
+        self._logs = OpenLogs(self.background.drop)
+        self.uncleanable = self._logs.uncleanable
         with trace.TELLING, trace.holding():
             self.root = RootDirectory(fs, path, options, clock)
         self.locks = self.root.locks
+        self.kept.add(self.root)
+        self.kept.add(self._warned)
         self.full_disk = FullDisk(fs, path, clock, self.locks)
 
     @property
@@ -120,32 +126,25 @@ class LogManager:
         self.gate.check()
         return find_topics(self.fs, self.path)
 
-    def close_deleted(self) -> list[TopicPartition]:
-        """Closes the logs of partitions that other processes have deleted, and returns these partitions.
+    def current_topics(self, *, looks_at_all: bool = False) -> dict[str, Topic]:
+        """Returns the topics by name, and lets go of all that is kept for topics that another process has deleted.
 
-        Cost: one small read of each open log.
+        Args:
+            looks_at_all: true to also close the logs of topics that were deleted and created again.
+
+        Cost: one directory listing, and one small read for each log that is open; without `looks_at_all`, only of those whose
+        topic is missing.
         """
-        with trace.TELLING, trace.holding(), self._guard:
-            self.gate.check()
-            deleted = [key for key, log in self._logs.items() if log.was_deleted()]
-            for key in deleted:
-                self._close_deleted(key)
-        return deleted
-
-    def _close_deleted(self, key: TopicPartition) -> None:
-        """Closes the log of a partition that another store has deleted."""
-        with suppress(PylogError):  # its files are deleted: only their descriptors are left
-            self._take_out(key).close(deleted=True)
-
-    def _take_out(self, key: TopicPartition) -> PartitionLog:
-        """Removes a log from the open logs and the background flush, and returns it."""
-        log = self._logs.pop(key)
-        self.uncleanable.discard(key)
-        self.background.drop(log.flush_in_background)
-        return log
-
-    def _open_partitions(self, topic: str) -> list[TopicPartition]:
-        return [key for key in self._logs if key.topic == topic]
+        there = self.topics()
+        with trace.TELLING, trace.holding():
+            if self._logs and self._guard.acquire(blocking=looks_at_all):  # otherwise a change runs, and the next call does this
+                try:
+                    self.gate.check()
+                    self._logs.close_all_deleted(lambda key: looks_at_all or key.topic not in there)
+                finally:
+                    self._guard.release()
+        self.kept.forget(lambda topic: topic not in there)
+        return there
 
     def topic(self, name: str) -> Topic:
         """One topic."""
@@ -164,8 +163,8 @@ class LogManager:
             self.root.leave_clean_state()
             topic = self.root.changes.create(name, count, checked)
             self.topic_changes += 1
-            for key in self._open_partitions(name):  # of a topic that another store deleted
-                self._close_deleted(key)
+            for key in self._logs.of_topic(name):  # of a topic that another store deleted
+                self._logs.close_deleted(key)
             return topic
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
@@ -185,7 +184,7 @@ class LogManager:
         check_settable(config)
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
-            self._check_names(name)
+            self._logs.check_names(name)
             before, topic = self.root.changes.alter(name, config)
             self.topic_changes += 1
         self.root.changes.announce(topic)
@@ -219,18 +218,12 @@ class LogManager:
         self.check_writable()
         with trace.TELLING, trace.holding(), forgetting or nullcontext(), self._guard:
             self.root.changes.check_deletable(self.topic(name))
-            self._check_names(name)
+            self._logs.check_names(name)
             self.root.leave_clean_state()
-            for key in self._open_partitions(name):
-                self._take_out(key).close(deleted=True)
+            self._logs.close_topic(name)
             self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)
             self.topic_changes += 1
-
-    def _check_names(self, topic: str) -> None:
-        """Raises DirectoryReplacedError if a log of a topic was open while its directory was replaced."""
-        for key, log in list(self._logs.items()):
-            if key.topic == topic and not log.is_deleted:
-                log.check_names()
+        self.kept.forget(lambda topic: topic == name)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -250,7 +243,7 @@ class LogManager:
             known = self._logs.get(key)
             if known is None or known.must_reopen:
                 if known is not None:
-                    self._close_deleted(key)
+                    self._logs.close_deleted(key)
                 self._complete(key)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]

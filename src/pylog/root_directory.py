@@ -14,6 +14,7 @@ from pylog.directory.checkpoints import (
     NEW_MARKER,
     RECOVERY_POINT,
     Checkpoint,
+    parse_partition_directory,
     read_marker,
 )
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
@@ -27,6 +28,7 @@ from pylog.record.types import TopicPartition
 from pylog.staging.names import sweep
 from pylog.topics.changes import TopicChanges
 from pylog.topics.finishing import finish_changes, is_finished
+from pylog.topics.kept import IsGone
 from pylog.topics.listing import partitions_in
 from pylog.topics.making import make_root
 from pylog.topics.partitions import directory_name
@@ -118,6 +120,13 @@ class RootDirectory:
     def report(self, found: Iterable[Finding]) -> None:
         """Adds findings to those that are known. One that was found before is not added again."""
         self.findings.update(dict.fromkeys(found))
+
+    def forget_topics(self, is_gone: IsGone) -> None:
+        """Removes the findings in the partitions of topics for which `is_gone` is true."""
+        for finding in list(self.findings):
+            partition = parse_partition_directory(finding.path.rpartition("/")[0].rpartition("/")[2])
+            if partition is not None and is_gone(partition.topic):
+                self.findings.pop(finding, None)
 
     def lock(self) -> AbstractContextManager[None]:
         """The lock of the files in the directory itself: for one small file at a time."""

@@ -91,7 +91,7 @@ class Store(FactoryMade, factory="pylog.open"):
         ...     store.topics()["orders"].partition_count
         2
         """
-        return self._manager.topics()
+        return self._manager.current_topics()
 
     def topic(self, name: str) -> Topic:
         """Returns one topic.

@@ -86,7 +86,7 @@ class StandaloneMembership:
             self.starts.update((place, OffsetAndMetadata(0, "", None)) for place in new if place.topic in self._following)
 
     def _partitions(self) -> set[TopicPartition]:
-        topics = self._manager.topics()
+        topics = self._manager.current_topics()
         return {TopicPartition(name, number) for name in self._topics & topics.keys() for number in topics[name].partition_ids}
 
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:

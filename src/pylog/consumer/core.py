@@ -29,6 +29,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
+from pylog.topics.kept import IsGone
 
 
 class ConsumerCore:
@@ -67,6 +68,7 @@ class ConsumerCore:
         self._between_looks = min(limits.ITERATION_LOOK_S, options.max_poll_interval_ms / 4000)
         self._woken = False
         self._abandoning = threading.Lock()
+        manager.kept.add(self)
 
     # ---- due work ------------------------------------------------------------------------------------------------------------
 
@@ -146,6 +148,10 @@ class ConsumerCore:
         """Resets the positions of partitions that were deleted, and perhaps created again."""
         for partition in self._logs.forget_gone(partitions):
             self.assignment.begin_again(partition)
+
+    def forget_topics(self, is_gone: IsGone) -> None:
+        """Forgets the logs of deleted topics that no assigned partition reads."""
+        self._logs.forget_topics(is_gone, self.assignment.places.__contains__)
 
     def committable(self) -> Offsets:
         """Returns the known positions of partitions that still exist."""

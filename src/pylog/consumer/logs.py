@@ -4,7 +4,7 @@ offsets, so positions in the old one do not apply to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from pylog.errors import ClosedError, UnknownTopicOrPartitionError
@@ -12,6 +12,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
+from pylog.topics.kept import IsGone
 
 
 class Logs:
@@ -46,8 +47,16 @@ class Logs:
             if (known := self._known.get(partition)) is not None and not self._is_there(partition, known)
         ]
         for partition in gone:
-            del self._known[partition]
+            self._known.pop(partition, None)  # another thread may have forgotten its topic
         return gone
+
+    def forget_topics(self, is_gone: IsGone, is_assigned: Callable[[TopicPartition], bool]) -> None:
+        """Forgets the logs of deleted topics, except those of assigned partitions: `forget_gone` must still report these."""
+        for partition in list(self._known):
+            if is_gone(partition.topic) and not is_assigned(partition):
+                known = self._known.pop(partition, None)
+                if known is not None and self._manager.mode == "r":  # no other part has this object
+                    known.close(deleted=True)
 
     def _is_there(self, partition: TopicPartition, known: PartitionLog) -> bool:
         with suppress(UnknownTopicOrPartitionError, ClosedError):  # ClosedError: this process deleted the topic

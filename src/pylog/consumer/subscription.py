@@ -65,7 +65,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 def visible_topics(manager: LogManager, *, exclude_internal: bool) -> set[str]:
     """Returns the names of all topics that a pattern may match."""
-    return set(manager.topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
+    return set(manager.current_topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
 
 
 def checked_partition(given: object) -> TopicPartition:

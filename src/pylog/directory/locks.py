@@ -17,6 +17,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from pylog import limits
 from pylog.clock import Clock
@@ -223,7 +224,8 @@ class StoreLocks:
         self._root = root
         self._clock = clock
         self._guard = threading.Lock()
-        self._bytes: dict[int, ByteLock] = {}
+        # each as long as a log or a `with` statement uses it, so that no lock outlives a deleted topic
+        self._bytes: WeakValueDictionary[int, ByteLock] = WeakValueDictionary()
         self._exclusive = exclusive
         self._timeout = timeout_ms / 1000
         self.was_alone = False
@@ -427,9 +429,10 @@ class StoreLocks:
         digest = hashlib.blake2b(directory.encode(), digest_size=8).digest()
         start = _PARTITIONS + int.from_bytes(digest, "little") % _BYTES * 2 + which
         with self._guard:
-            if start not in self._bytes:
-                self._bytes[start] = self._lock_of(start, join(self._root, directory))
-            return self._bytes[start]
+            found = self._bytes.get(start)
+            if found is None:
+                found = self._bytes[start] = self._lock_of(start, join(self._root, directory))
+            return found
 
     def _lock_of(self, start: int, what: str) -> ByteLock:
         assert self._file is not None

@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from pylog import limits
@@ -100,7 +101,13 @@ class OpenFiles:
     def _add(self, owner: Owner) -> None:
         with self._guard:
             self._open.pop(id(owner), None)
-            self._open[id(owner)] = weakref.ref(owner)
+            self._open[id(owner)] = weakref.ref(owner, partial(self._dropped, id(owner)))
+
+    def _dropped(self, key: int, dead: weakref.ref[Owner]) -> None:
+        """Removes an owner that was collected without `closed`."""
+        with self._guard:
+            if self._open.get(key) is dead:
+                del self._open[key]
 
     def forked(self) -> None:
         """Forgets the parent's files in a forked child, whose lock another thread of the parent may have held."""

@@ -314,7 +314,7 @@ class GroupMember:
 
     def _look_at_topics(self, now: float) -> None:
         changes = self._manager.topic_changes
-        self._records.topics_are(self._manager.topics())
+        self._records.topics_are(self._manager.current_topics())
         self._topics_watch.looked(now, changes)
 
     def _look_after_group(self, heartbeat: Heartbeat, now: float) -> None:

@@ -86,8 +86,9 @@ class OffsetsTopic:
                 count = self._count = topic.partition_ids[-1] + 1
             number = self._number_of(group_id, count)
         with self._guard:
-            if len(self._numbers) < limits.GROUP_NUMBERS:
-                self._numbers[group_id] = number
+            if len(self._numbers) >= limits.GROUP_NUMBERS:
+                self._numbers.clear()  # many groups may not exist any more
+            self._numbers[group_id] = number
             return self._partition(number)
 
     def _number_of(self, group_id: str, count: int) -> int:

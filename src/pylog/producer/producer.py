@@ -19,7 +19,7 @@ from pylog.partitioner import partition_called
 from pylog.producer.config import ProducerConfig, Serializer, called_partitioner
 from pylog.producer.core import ProducerCore
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
-from pylog.producer.route import Route, too_large
+from pylog.producer.route import Route, Routes, too_large
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
@@ -53,8 +53,9 @@ class Producer(FactoryMade, factory="Store.producer"):
         self._buffer = core.buffer
         self._sender = core.sender
         self._guard = threading.RLock()  # reentrant: a signal handler may send during a `send`
-        self._routes: dict[str, Route] = {}
-        self._plain: dict[str, Route] = {}  # for records that need no further check; empty if all do
+        self._routes = Routes()
+        self._plain = self._routes.plain
+        manager.kept.add(self._routes)
         self._looks_closer = bool(config.key_serializer or config.value_serializer or called_partitioner(config))
 
     def __del__(self) -> None:
@@ -164,15 +165,13 @@ class Producer(FactoryMade, factory="Store.producer"):
 
     def _route(self, topic: str) -> Route:
         """Returns the metadata of a topic, which is read at its first record."""
-        known = self._routes.get(check_topic_name(topic))
+        known = self._routes.of(check_topic_name(topic))
         if known is None:
             with self._guard:
                 changes = self._manager.topic_changes  # read before the topic, so that a change in between is noticed next time
                 made = Route(self._manager.topic(topic), self._buffer.waiting, self.config, self._clock.monotonic(), changes)
-                known = self._routes.setdefault(topic, made)
-                self._buffer.topics = len(self._routes)
-            if not self._looks_closer:
-                self._plain[topic] = known
+                known = self._routes.add(made, is_plain=not self._looks_closer)
+                self._buffer.topics += 1  # never lowered: records of a route that was forgotten may still wait
         elif self._sender.is_old(known):
             self._renewed(known)
         return known
@@ -292,7 +291,7 @@ def takes_at_once(producer: Producer, topic: object, partition: int | None) -> b
     free = (producer._buffer.room - len(producer._buffer.items)) * RECORD_CHARGE
     if free < RECORD_OVERHEAD + producer.config.max_request_size:
         return False
-    known = producer._routes.get(topic) if isinstance(topic, str) else None
+    known = producer._routes.of(topic) if isinstance(topic, str) else None
     return known is not None and (partition is None or partition in known.partitions)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
+from pylog import limits
 from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.options import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
 from pylog.producer.config import ProducerConfig, new_partitioner
-from pylog.producer.numbering import Numbering
+from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD
 from pylog.producer.waiting import Waiting
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
+from pylog.topics.kept import IsGone
 from pylog.topics.topic import Topic
 
 
@@ -43,6 +45,7 @@ class Route:
         self._max_request_size = config.max_request_size
         self.keyed = self.named = self.timed = self.headed = False
         self.partitioner: Partitioner = new_partitioner(config)
+        self._producer_id = new_producer_id()  # a route's own: the producer may drop a route, and make it again
         self._numberings: dict[int, Numbering] = {}
         self.limit, self.compacted, self.tightened = 0, True, False
         self.renew(topic, now, changes)
@@ -77,9 +80,43 @@ class Route:
         """Makes the next send read the topic again."""
         self.looked_at = -math.inf
 
-    def numbering(self, partition: int, producer_id: int) -> Numbering:
+    def numbering(self, partition: int) -> Numbering:
         """Returns the numbers of the producer's batches for a partition."""
-        return self._numberings.setdefault(partition, Numbering(producer_id))
+        return self._numberings.setdefault(partition, Numbering(self._producer_id))
+
+
+class Routes:
+    """The metadata of the topics that a producer sends to.
+
+    Attributes:
+        plain: the metadata by topic, for records that need no further check; empty if all need one.
+    """
+
+    def __init__(self) -> None:
+        self.plain: dict[str, Route] = {}
+        self._all: dict[str, Route] = {}
+        self._deleted: dict[str, None] = {}  # the topics that were deleted last
+
+    def of(self, topic: str) -> Route | None:
+        """Returns the metadata of a topic; None if it is not cached."""
+        return self._all.get(topic)
+
+    def add(self, route: Route, *, is_plain: bool) -> Route:
+        """Adds metadata, and returns it, or that which another thread has added first."""
+        known = self._all.setdefault(route.topic, route)
+        if is_plain:
+            self.plain[route.topic] = known
+        return known
+
+    def forget_topics(self, is_gone: IsGone) -> None:
+        """Forgets deleted topics, except the last few: a program that sends in a loop still gets the errors in its futures."""
+        for topic in list(self._all):
+            if is_gone(topic) and topic not in self._deleted:
+                self._deleted[topic] = None
+        for topic in list(self._deleted)[: -limits.DELETED_ROUTES]:
+            self._deleted.pop(topic, None)
+            self.plain.pop(topic, None)
+            self._all.pop(topic, None)
 
 
 def too_large(size: int, route: Route) -> RecordTooLargeError:

@@ -45,7 +45,7 @@ from pylog.producer.columns import (
 )
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import Outcome, by_route, key_of, route_of, settle
-from pylog.producer.numbering import Numbering, new_producer_id
+from pylog.producer.numbering import Numbering
 from pylog.producer.route import Route
 from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement, BatchMetadata
@@ -71,7 +71,6 @@ class Sender:
         self._clock = clock
         self._config = config
         self._buffer = buffer
-        self._producer_id = new_producer_id()
 
     def run(self) -> None:
         """Appends until the buffer is closed and empty."""
@@ -250,7 +249,7 @@ class Sender:
 
     def _append(self, route: Route, partition: int, rows: Rows, *, first: bool) -> Acknowledgement:
         """Appends one batch exactly once, with retries. Refuses the `first` one if the partition was created again."""
-        numbering = route.numbering(partition, self._producer_id) if self._config.enable_idempotence else None
+        numbering = route.numbering(partition) if self._config.enable_idempotence else None
         try:
             done = self._append_patiently(route, partition, rows, numbering, first=first)
         except BaseException:

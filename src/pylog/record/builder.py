@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pylog.arguments import is_int
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
+from pylog.record.buffers import APPENDS
 from pylog.record.checksum import crc32c
 from pylog.record.few import EncodedBatch, FewRows, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
@@ -192,6 +193,42 @@ def keyless(what: str) -> InvalidRecordError:
     )
 
 
+class _Turns:
+    """Two buffers that take turns for one append: one is written to a file while the other is filled. A context manager."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._buffers: list[Bytes | None] = [None, None]
+        self._tables: list[Table | None] = [None, None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for buffer in self._buffers:
+            if buffer is not None:
+                APPENDS.put_back(buffer)
+
+    def next(self) -> None:
+        """Changes to the other buffer."""
+        self._turn = 1 - self._turn
+
+    def buffer(self, size: int) -> Bytes:
+        """Returns `size` bytes of this turn's buffer."""
+        known = self._buffers[self._turn]
+        if known is None or known.size < size:
+            known = self._buffers[self._turn] = APPENDS.take(size)
+        return known[:size]  # not all of a larger one: parts of a few megabytes stay in the cache
+
+    @property
+    def table(self) -> Table:
+        """This turn's table of batches."""
+        known = self._tables[self._turn]
+        if known is None:
+            known = self._tables[self._turn] = np.empty((COLUMN_COUNT, 256), np.int64)
+        return known
+
+
 class BatchEncoder:
     """Encodes rows as batches of magic 2. Its buffers are reused, so a yielded batch is valid until the step after the next.
 
@@ -226,9 +263,6 @@ class BatchEncoder:
         self._limit_text = limit_text or f"max_message_bytes={max_message_bytes}"
         self._keyed = keyed
         self._timestamps = timestamps
-        self._turn = 0  # two sets of buffers take turns: one is written to a file while the other is filled
-        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
-        self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
     def check(self, rows: Piece, now_ms: int) -> None:
         """Checks records before anything is written.
@@ -300,26 +334,21 @@ class BatchEncoder:
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
         room = rows.size_bound if whole else min(limits.APPEND_CHUNK_BYTES, rows.size_bound)
         batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
-        while state[encoding.E_ROW] < len(rows):
-            self._turn = 1 - self._turn  # one turn per part: the last one is being written
-            while True:
-                buffer, table = self._buffer_of(room), self._tables[self._turn]
-                state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
-                status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
-                batches = int(state[encoding.E_BATCHES])
-                if batches or status != kernels.FULL:
-                    break
-                room = int(state[encoding.E_NEEDED])
-            encoded = Encoded(buffer.data[: int(state[encoding.E_POSITION])], table[:, :batches])
-            if producer is not None:
-                stamp_producer(encoded, producer)
-            yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
-
-    def _buffer_of(self, size: int) -> Bytes:
-        """Returns this turn's buffer, with room for at least `size` bytes."""
-        if self._buffers[self._turn].size < size:
-            self._buffers[self._turn] = np.empty(size, np.uint8)
-        return self._buffers[self._turn]
+        with _Turns() as turns:
+            while state[encoding.E_ROW] < len(rows):
+                turns.next()  # one turn per part: the last one is being written
+                while True:
+                    buffer, table = turns.buffer(room), turns.table
+                    state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
+                    status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
+                    batches = int(state[encoding.E_BATCHES])
+                    if batches or status != kernels.FULL:
+                        break
+                    room = int(state[encoding.E_NEEDED])
+                encoded = Encoded(buffer.data[: int(state[encoding.E_POSITION])], table[:, :batches])
+                if producer is not None:
+                    stamp_producer(encoded, producer)
+                yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
 
     def _compressed(self, plain: Encoded) -> Encoded:
         """Returns the same batches with compressed records: a batch is compressed as a whole (storage-format 1.10).

@@ -128,9 +128,9 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_deleted_topic_is_a_closed_store",
-        file="pylog/log_manager.py",
-        text="                self._take_out(key).close(deleted=True)\n            self.full_disk",
-        replacement="                self._take_out(key).close()\n            self.full_disk",
+        file="pylog/open_logs.py",
+        text="of_topic(topic):\n            self._take_out(key).close(deleted=True)\n",
+        replacement="of_topic(topic):\n            self._take_out(key).close()\n",
         tests=(
             "tests/beside/test_close.py::test_a_log_whose_topic_this_store_deleted_says_so_and_not_that_the_store_is_closed[append]",
         ),

@@ -9,7 +9,7 @@ from support.trust.mutant import Mutant
 DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="deleted_topics_keep_descriptors",
-        file="pylog/log_manager.py",
+        file="pylog/open_logs.py",
         text="their descriptors are left\n            self._take_out(key).close(deleted=True)\n",
         replacement="their descriptors are left\n            self._take_out(key)\n",
         tests=(
@@ -485,8 +485,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="ticks_keep_the_logs_of_deleted_topics",
         file="pylog/upkeep.py",
-        text="        self._manager.close_deleted()\n",
-        replacement="",
+        text="current_topics(looks_at_all=True)",
+        replacement="topics()",
         tests=("tests/test_what_grows.py::test_a_tick_closes_the_files_of_topics_that_another_process_deleted",),
         why="The files of a topic that another process deleted stay open, and their room on the disk is not freed.",
     ),
