@@ -84,8 +84,9 @@ class Cluster:
         name: the directory, or `memory:` with a name.
 
     Attributes:
-        store, name: as given.
+        store, name, settings: as given.
         manager, offsets: the store's own.
+        meaningless: by topic, options that mean something to brokers only. They are kept while the process runs.
     """
 
     def __init__(self, store: Store, settings: ClusterSettings, name: str) -> None:
@@ -96,6 +97,7 @@ class Cluster:
         self.offsets: OffsetManager = offset_manager_of(store.offsets)
         self.offsets.accepts_any_offset = True
         self._pid = process_id()
+        self.meaningless: dict[str, dict[str, str]] = {}
         self._known: dict[str, _TrustedCount] = {}
 
     def check_process(self) -> None:

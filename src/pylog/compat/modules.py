@@ -33,6 +33,8 @@ PLACES: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.c
     "producer": "producer",
     "producer.kafka": "producer",
     "producer.future": "producer",
+    "admin": "admin",
+    "admin.client": "admin",
     "coordinator": "assignors",
     "coordinator.base": "structs",
     "coordinator.assignors": "assignors",

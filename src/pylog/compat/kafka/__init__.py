@@ -14,6 +14,7 @@ from typing import Any
 
 from pylog.compat.installing import install_only, uninstall
 from pylog.compat.kafka import errors
+from pylog.compat.kafka.admin import KafkaAdminClient
 from pylog.compat.kafka.consumer import AsyncConsumerRebalanceListener, ConsumerRebalanceListener, KafkaConsumer
 from pylog.compat.kafka.producer import KafkaProducer
 from pylog.compat.kafka.serializer import DefaultSerializer, Deserializer, JsonSerializer, Serializer
@@ -37,6 +38,7 @@ __all__ = [
     "Deserializer",
     "IsolationLevel",
     "JsonSerializer",
+    "KafkaAdminClient",
     "KafkaClient",
     "KafkaConsumer",
     "KafkaProducer",

@@ -1,0 +1,198 @@
+"""An administrator's options of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from pylog.compat.clusters import Cluster
+from pylog.compat.kafka import errors
+from pylog.compat.kafka.admin_types import AlterConfigOp, ConfigFilterType, ConfigResource, ConfigResourceType, ConfigSourceType
+from pylog.compat.kafka.topic_options import FIELDS, MEANINGLESS, default_of, native_options, type_of, value_of
+from pylog.compat.kafka.translation import Translating
+from pylog.errors import PylogError
+
+_BROKER = "0"
+
+
+class ConfigAnswer(dict[Any, Any]):
+    """Options by kind and name, as version 3 returns them; item 0 has version 2's `resources`."""
+
+    def __missing__(self, key: Any) -> Any:
+        if key != 0:
+            raise KeyError(key)
+        resources = [
+            (0, "", int(ConfigResourceType[kind.upper()]), name, [_as_tuple(option, found) for option, found in options.items()])
+            for kind, names in self.items()
+            for name, options in names.items()
+        ]
+        return SimpleNamespace(resources=resources)
+
+
+def _as_tuple(option: str, found: dict[str, Any]) -> tuple[Any, ...]:
+    return option, found["value"], found["read_only"], int(ConfigSourceType[found["config_source"]]), found["is_sensitive"], []
+
+
+class ConfigsOfAdmin:
+    """The calls of `KafkaAdminClient` for options."""
+
+    _cluster: Cluster
+
+    def describe_configs(
+        self, config_resources: Iterable[ConfigResource], include_synonyms: bool = False, config_filter: Any = "modified"
+    ) -> ConfigAnswer:
+        """Returns the options of topics by kind, name and option.
+
+        Args:
+            config_resources: topics; their `configs` choose options. A broker has none to change.
+            include_synonyms: there are none.
+            config_filter: "modified", "dynamic" or "all".
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+        """
+        chosen = _enum(ConfigFilterType, config_filter)
+        found = ConfigAnswer()
+        for resource in config_resources:
+            options = self._options_of(resource, chosen)
+            found.setdefault(resource.resource_type.name.lower(), {})[resource.name] = options
+        return found
+
+    def _options_of(self, resource: ConfigResource, chosen: ConfigFilterType) -> dict[str, Any]:
+        if resource.resource_type is ConfigResourceType.BROKER:
+            return (
+                {} if chosen is ConfigFilterType.MODIFIED else {"node.id": _option(_BROKER, "STATIC_BROKER_CONFIG", "INT", True)}
+            )
+        if resource.resource_type is not ConfigResourceType.TOPIC:
+            raise errors.UnsupportedVersionError(f"{resource.resource_type.name} needs a broker; topics have options here")
+        with Translating():
+            config = self._cluster.store.topic(resource.name).config
+        kept = self._cluster.meaningless.get(resource.name, {})
+        values = {name: value_of(config, name) for name in FIELDS} | {
+            name: kept.get(name, MEANINGLESS[name]) for name in MEANINGLESS
+        }
+        wanted = None if resource.configs is None else set(resource.configs)
+        options = {}
+        for name, value in values.items():
+            is_modified = value != default_of(name)
+            if (wanted is None or name in wanted) and _passes(chosen, is_modified=is_modified):
+                options[name] = _option(value, "DYNAMIC_TOPIC_CONFIG" if is_modified else "DEFAULT_CONFIG", type_of(name), False)
+        return options
+
+    def alter_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        raise_on_unknown: bool = True,
+        incremental: bool | None = None,
+    ) -> dict[str, dict[str, str]]:
+        """Changes options of topics.
+
+        Args:
+            config_resources: topics, with values by option, or pairs of an `AlterConfigOp` and a value.
+            validate_only: true to change nothing.
+            raise_on_unknown: true to raise for an unknown option; false to return its error.
+            incremental: options that are not named stay in any case.
+
+        Returns:
+            By kind and name, "OK" or the error as text.
+
+        Raises:
+            ValueError: an option does not exist.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for resource in config_resources:
+            changes = _changes(resource.configs)
+            unknown = sorted(set(changes) - set(FIELDS) - set(MEANINGLESS))
+            if unknown and raise_on_unknown:
+                raise ValueError(f"Unrecognized configs: {', '.join(unknown)}")
+            names = found.setdefault(resource.resource_type.name.lower(), {})
+            names[resource.name] = self._altered(resource, changes, validate_only=validate_only)
+        return found
+
+    def _altered(self, resource: ConfigResource, changes: dict[str, tuple[AlterConfigOp, Any]], *, validate_only: bool) -> str:
+        try:
+            if resource.resource_type is not ConfigResourceType.TOPIC:
+                raise errors.InvalidRequestError(f"options of {resource.resource_type.name} cannot be changed here")
+            with Translating(errors.InvalidConfigurationError):
+                config = self._cluster.store.topic(resource.name).config
+                options, ignored = native_options({name: _new_value(config, name, *change) for name, change in changes.items()})
+                if options and not validate_only:
+                    self._cluster.store.alter_topic(resource.name, **options)
+            if not validate_only:
+                self._cluster.meaningless.setdefault(resource.name, {}).update(ignored)
+        except (errors.KafkaError, PylogError) as error:
+            return str(error)
+        return "OK"
+
+    def reset_configs(
+        self,
+        config_resources: Iterable[ConfigResource],
+        validate_only: bool = False,
+        raise_on_unknown: bool = True,
+        incremental: bool | None = None,
+    ) -> dict[str, dict[str, str]]:
+        """Restores the defaults of the options named in `configs`, as `alter_configs` does with DELETE."""
+        resets = [
+            ConfigResource(each.resource_type, each.name, dict.fromkeys(each.configs or (), (AlterConfigOp.DELETE, None)))
+            for each in config_resources
+        ]
+        return self.alter_configs(resets, validate_only, raise_on_unknown, incremental)
+
+    def list_config_resources(self, resource_types: Iterable[Any] | None = None) -> dict[str, list[str]]:
+        """Returns the names of topics and of the one broker, by kind."""
+        wanted = {_enum(ConfigResourceType, each) for each in resource_types or ()}
+        found = {ConfigResourceType.TOPIC: sorted(self._cluster.topics()), ConfigResourceType.BROKER: [_BROKER]}
+        return {kind.name.lower(): names for kind, names in found.items() if not wanted or kind in wanted}
+
+
+def _option(value: str | None, source: str, kind: str, read_only: bool) -> dict[str, Any]:
+    return {
+        "value": value,
+        "read_only": read_only,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": kind,
+        "documentation": None,
+    }
+
+
+def _passes(chosen: ConfigFilterType, *, is_modified: bool) -> bool:
+    if chosen is ConfigFilterType.STATIC:
+        return False
+    if chosen is ConfigFilterType.MODIFIED:
+        return is_modified
+    return not (chosen is ConfigFilterType.DEFAULT and is_modified)
+
+
+def _changes(given: Any) -> dict[str, tuple[AlterConfigOp, Any]]:
+    if not given:
+        return {}
+    if not isinstance(given, dict):
+        raise TypeError("configs must be a dict of values, or of pairs of an operation and a value")
+    return {
+        name: (_enum(AlterConfigOp, change[0]), change[1]) if isinstance(change, tuple) else (AlterConfigOp.SET, change)
+        for name, change in given.items()
+    }
+
+
+def _new_value(config: Any, name: str, operation: AlterConfigOp, value: Any) -> Any:
+    """Returns an option's new value; None for its default."""
+    if operation is AlterConfigOp.DELETE:
+        return None
+    if operation is AlterConfigOp.SET or name not in FIELDS:
+        return value
+    old = [each for each in str(value_of(config, name) or "").split(",") if each and each != str(value)]
+    return ",".join([*old, str(value)] if operation is AlterConfigOp.APPEND else old)
+
+
+def _enum(kind: Any, given: Any) -> Any:
+    """Returns a member of an enumeration for itself, its number or its name."""
+    if isinstance(given, kind):
+        return given
+    try:
+        return kind[given.strip().upper().replace("-", "_")] if isinstance(given, str) else kind(given)
+    except (KeyError, ValueError):
+        raise ValueError(f"{given!r} is not one of {', '.join(kind.__members__)}") from None

@@ -1,0 +1,268 @@
+"""An administrator's consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from pylog.compat.clusters import Cluster
+from pylog.compat.kafka import errors
+from pylog.compat.kafka.admin_types import GroupState, GroupType, MemberToRemove, OffsetTimestamp
+from pylog.compat.kafka.answers import offsets_of
+from pylog.compat.kafka.structs import GroupInformation, MemberInformation, OffsetAndMetadata, OffsetSpec
+from pylog.compat.kafka.translation import Translating, translated
+from pylog.errors import GroupIdNotFoundError, PylogError
+from pylog.groups.description import GroupDescription, MemberDescription
+from pylog.record.types import OffsetAndMetadata as NativeOffset
+from pylog.record.types import TopicPartition
+
+Coordinator = int | None  # the broker that a group belongs to; there is one
+
+
+class GroupsOfAdmin:
+    """The calls of `KafkaAdminClient` for groups."""
+
+    _cluster: Cluster
+
+    # ---- reading -------------------------------------------------------------------------------------------------------------
+
+    def list_groups(
+        self, broker_ids: Any = None, states_filter: Iterable[Any] | None = None, types_filter: Iterable[Any] | None = None
+    ) -> list[dict[str, str]]:
+        """Returns all groups, or those with some states and types."""
+        states = {_text(GroupState, each) for each in states_filter or ()}
+        types = {_text(GroupType, each) for each in types_filter or ()}
+        found = []
+        with Translating():
+            for name in self._cluster.store.groups():
+                group = self._cluster.store.group(name).describe()
+                if (not states or group.state in states) and (not types or group.type.lower() in types):
+                    found.append(_listed(group))
+        return found
+
+    def describe_groups(
+        self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None, include_authorized_operations: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """Returns groups with their members. A group that does not exist is dead, and has an error."""
+        with Translating():
+            return {name: self._described(name) for name in group_ids}
+
+    def _described(self, name: str) -> dict[str, Any]:
+        try:
+            group = self._cluster.store.group(name).describe()
+        except GroupIdNotFoundError as error:
+            told = str(translated(error))
+            return {
+                "error": told,
+                "group_id": name,
+                "group_state": "Dead",
+                "protocol_type": "",
+                "protocol_data": "",
+                "members": [],
+            }
+        return {
+            "error": None,
+            "group_id": name,
+            "group_state": group.state,
+            "protocol_type": group.protocol_type or "consumer",
+            "protocol_data": group.assignor,
+            "members": list(map(_member, group.members)),
+            "authorized_operations": set(),
+        }
+
+    def list_group_offsets(self, group_specs: Any) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns committed offsets by group and partition. A partition that was asked for and has none has the offset -1.
+
+        Args:
+            group_specs: a group, groups, or partitions by group.
+        """
+        specs = {group_specs: None} if isinstance(group_specs, str) else group_specs
+        specs = specs if isinstance(specs, Mapping) else dict.fromkeys(specs)
+        if not specs:
+            raise ValueError("there is no group in group_specs")
+        with Translating(ValueError):
+            return {name: self._offsets(name, partitions) for name, partitions in specs.items()}
+
+    def _offsets(self, name: str, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = offsets_of(self._cluster.store.offsets.fetch(name))
+        if partitions is None:
+            return found
+        return {place: found.get(place, OffsetAndMetadata(-1)) for place in partitions}
+
+    # ---- changing ------------------------------------------------------------------------------------------------------------
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_coordinator_id: Coordinator = None
+    ) -> dict[TopicPartition, Any]:
+        """Commits offsets for a group without active members. Returns the class of an error by partition, NoError for none."""
+        given: Any = {
+            place: NativeOffset(each.offset, each.metadata or "", each.leader_epoch if (each.leader_epoch or -1) >= 0 else None)
+            for place, each in offsets.items()
+        }
+        try:
+            self._cluster.store.offsets.commit(group_id, given)
+        except PylogError as error:
+            made: Any = errors.UnknownMemberIdError if _has_members(error) else type(translated(error))
+            return dict.fromkeys(offsets, made)
+        return dict.fromkeys(offsets, errors.NoError)
+
+    def reset_group_offsets(
+        self, group_id: str, offset_specs: Mapping[TopicPartition, Any], group_coordinator_id: Coordinator = None
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """Sets a group's offsets to an `OffsetSpec`, an `OffsetTimestamp` or an offset, within each log's ends.
+
+        Returns:
+            By partition, the class of the error, NoError for none, and the offset.
+        """
+        with Translating(ValueError):
+            targets = {place: self._target(place, spec) for place, spec in offset_specs.items()}
+            old = offsets_of(self._cluster.store.offsets.fetch(group_id))
+        new = {place: old.get(place, OffsetAndMetadata(0))._replace(offset=offset) for place, offset in targets.items()}
+        done = self.alter_group_offsets(group_id, new)
+        return {place: {"error": done[place], "offset": targets[place]} for place in targets}
+
+    def _target(self, place: TopicPartition, spec: Any) -> int:
+        log = self._cluster.store.log(*place)
+        start, end = log.start_offset, log.end_offset
+        if isinstance(spec, OffsetSpec | OffsetTimestamp):
+            offset: int = self.list_partition_offsets({place: spec})[place].offset  # type: ignore[attr-defined]  # of another part
+        elif isinstance(spec, int) and not isinstance(spec, bool):
+            offset = spec
+        else:
+            raise TypeError(f"{spec!r} is not an OffsetSpec, an OffsetTimestamp or an offset")
+        return end if offset < 0 or offset > end else max(offset, start)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: Coordinator = None
+    ) -> dict[TopicPartition, Any]:
+        """Deletes a group's offsets for partitions. Returns the class of an error by partition, NoError for none.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        wanted = list(partitions)
+        found: dict[TopicPartition, Any] = {}
+        with Translating(ValueError):
+            for place in wanted:
+                try:
+                    self._cluster.store.group(group_id).delete_offsets([place])
+                except GroupIdNotFoundError:
+                    raise
+                except PylogError as error:
+                    found[place] = type(translated(error))
+                else:
+                    found[place] = errors.NoError
+        return found
+
+    def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None) -> dict[str, str]:
+        """Deletes groups. Returns by group "OK" or the name of the error."""
+        return {name: "OK" if error is errors.NoError else error.__name__ for name, error in self._deleted(group_ids)}
+
+    def _deleted(self, group_ids: Iterable[str]) -> list[tuple[str, Any]]:
+        found: list[tuple[str, Any]] = []
+        for name in group_ids:
+            try:
+                self._cluster.store.group(name).delete()
+            except PylogError as error:
+                found.append((name, type(translated(error))))
+            else:
+                found.append((name, errors.NoError))
+        return found
+
+    def remove_group_members(
+        self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: Coordinator = None
+    ) -> dict[str | None, Any]:
+        """Returns the class of an error by member: pylog removes no member that is running, and none that is not there.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        with Translating(ValueError):
+            group = self._cluster.store.group(group_id).describe()
+        known = {each.member_id for each in group.members} | {each.instance_id for each in group.members}
+        found: dict[str | None, Any] = {}
+        for each in members:
+            name = each.member_id or each.group_instance_id
+            found[name] = errors.NonEmptyGroupError if name in known else errors.UnknownMemberIdError
+        return found
+
+    # ---- version 2 -----------------------------------------------------------------------------------------------------------
+
+    def list_consumer_groups(self, broker_ids: Any = None) -> list[tuple[str, str]]:
+        """Returns the names of the groups with their protocol, as version 2 does."""
+        return [(each["group_id"], each["protocol_type"]) for each in self.list_groups()]
+
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None, include_authorized_operations: bool = False
+    ) -> list[GroupInformation]:
+        """Returns groups as version 2 does."""
+        return [_information(each) for each in self.describe_groups(group_ids).values()]
+
+    def list_consumer_group_offsets(
+        self, group_id: str, group_coordinator_id: Coordinator = None, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns a group's committed offsets by partition, as version 2 does."""
+        return self.list_group_offsets({group_id: partitions})[group_id]
+
+    def delete_consumer_groups(self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None) -> list[tuple[str, Any]]:
+        """Deletes groups. Returns pairs of a group and the class of its error, as version 2 does."""
+        return self._deleted(group_ids)
+
+
+def _listed(group: GroupDescription) -> dict[str, str]:
+    return {
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type or "consumer",
+        "group_state": group.state,
+        "group_type": group.type.lower(),
+    }
+
+
+def _member(member: MemberDescription) -> dict[str, Any]:
+    numbers: dict[str, list[int]] = {}
+    for place in member.assignment:
+        numbers.setdefault(place.topic, []).append(place.partition)
+    assigned = [{"topic": topic, "partitions": sorted(some)} for topic, some in sorted(numbers.items())]
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.host,
+        "member_metadata": {"topics": sorted(numbers)},
+        "member_assignment": {"assigned_partitions": assigned, "user_data": None},
+    }
+
+
+def _information(found: Mapping[str, Any]) -> GroupInformation:
+    members = [
+        MemberInformation(
+            each["member_id"],
+            each["client_id"],
+            each["client_host"],
+            SimpleNamespace(subscription=each["member_metadata"]["topics"], version=0, user_data=None),
+            SimpleNamespace(
+                assignment=[(some["topic"], some["partitions"]) for some in each["member_assignment"]["assigned_partitions"]],
+                version=0,
+                user_data=None,
+            ),
+        )
+        for each in found["members"]
+    ]
+    code = 0 if found["error"] is None else 69
+    return GroupInformation(
+        code, found["group_id"], found["group_state"], found["protocol_type"], found["protocol_data"], members, None
+    )
+
+
+def _has_members(error: PylogError) -> bool:
+    return isinstance(translated(error), errors.NonEmptyGroupError)
+
+
+def _text(kind: Any, given: Any) -> str:
+    """Returns the text of a member of an enumeration, for itself, its text or its name."""
+    text = getattr(given, "value", given)
+    for each in kind:
+        if str(text).replace("-", "_").lower() in (each.value.lower(), each.name.lower()):
+            return str(each.value)
+    raise ValueError(f"{given!r} is not one of {', '.join(each.value for each in kind)}")
