@@ -40,8 +40,11 @@ NOT_RUN = {
     "docs/tutorial.md: Before you begin": "it installs from the network",
 }
 
-# Pages whose code another test runs: it needs a process of its own, with its own Spark.
-ELSEWHERE = {"docs/SPARK.md": "tests/spark/test_spark_docs.py"}
+# Pages whose code another test runs: it needs a process of its own, with its own Spark, or without the real kafka-python.
+ELSEWHERE = {
+    "docs/SPARK.md": "tests/spark/test_spark_docs.py",
+    "docs/how-to/kafka-programs.md": "tests/compat/test_page.py",
+}
 
 # Pages that damage a directory, and show how one lives with that.
 DAMAGED = {"docs/how-to/recover.md": "the page damages its store and repairs it"}

@@ -46,13 +46,6 @@ def install(
     Raises:
         IllegalStateError: the real package is imported already; the message names the modules that have its classes.
         InvalidArgumentError: a setting is wrong.
-
-    >>> import pylog.compat
-    >>> pylog.compat.install("memory:")
-    >>> import kafka
-    >>> kafka.KafkaProducer.__module__
-    'pylog.compat.kafka.producer'
-    >>> pylog.compat.uninstall()
     """
     settings = {
         "mode": mode,

@@ -69,9 +69,10 @@ class TopicsOfAdmin:
 
         Args:
             new_topics: names; options by name; or `NewTopic` objects.
-            timeout_ms, wait_for_metadata: a topic is there when this returns.
+            timeout_ms: a topic is there when this returns.
             validate_only: true to create nothing.
             raise_errors: true to raise the first error; false to return error codes.
+            wait_for_metadata: a topic is there when this returns.
 
         Raises:
             ValueError: nothing to create. TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError,
