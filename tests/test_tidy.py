@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offsets",),
     ("upkeep",),
     ("log_manager",),
+    ("log_opener",),
     ("open_logs", "root_directory", "background_errors", "full_disk"),
     ("topics",),
     ("staging",),
@@ -94,11 +95,9 @@ TEST_FILE_LINES = 600
 # Lines of these count without docstrings, which are the reference that users read; each method is a call or a few.
 PUBLIC_FACES = ("pylog.consumer.consumer.Consumer", "pylog.log.log.Log", "pylog.store.Store")
 LONG_STILL: Mapping[str, int] = {  # modules and classes above the limit, with the lines they have: lower a number, raise none
-    "pylog.consumer.consumer": 513,
     "pylog.log.partition_log.PartitionLog": 405,
     "pylog.log.writing.partition_writer.PartitionWriter": 379,
     "pylog.log.writing.writer.LogWriter": 443,
-    "pylog.log_manager.LogManager": 393,
 }
 FUNCTION_LINES = 70
 FUNCTION_SHARES: Mapping[float, int] = {0.5: 7, 0.9: 20}  # share of all functions: the lines that they have at most

@@ -19,37 +19,33 @@ from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
 from pylog.config import topic_config
-from pylog.directory.checkpoints import NEW_MARKER, check_topic_name, is_told_of
+from pylog.directory.checkpoints import NEW_MARKER, check_topic_name
 from pylog.errors import (
-    CorruptionError,
     InvalidArgumentError,
     PylogError,
     ReadOnlyError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FILES, WRITERS, Door, FileSystem, Gate, HeldDirectory, join, living, process_id
+from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, living, process_id
 from pylog.full_disk import FullDisk
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
-from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.fast_outline import glance
 from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.findings import Finding
-from pylog.log.recovery.loaded import Source
-from pylog.log.writing.partition_writer import LogContext
+from pylog.log_opener import LogOpener
 from pylog.open_logs import OpenLogs
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
-from pylog.topics.catalog import KnownCatalog
 from pylog.topics.checking import check_catalog
-from pylog.topics.kept import KeptByTopic, TopicNames
-from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
-from pylog.topics.making import check_more, check_partition_count, check_settable
-from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition
+from pylog.topics.kept import KeptByTopic
+from pylog.topics.listing import find_topic, find_topics
+from pylog.topics.making import check_completable, check_more, check_partition_count, check_settable
+from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition
 from pylog.topics.topic import Topic, check_partition
 
 
@@ -90,10 +86,8 @@ class LogManager:
         self.process = process_id()
         self._options = options
         self._guard = threading.RLock()
-        self._warned = TopicNames()
         self.kept = KeptByTopic()
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
-        self._known_catalog = KnownCatalog(fs, path)
         self.background = Background(self.failures)
         self._logs = OpenLogs(self.background.drop)
         self.uncleanable = self._logs.uncleanable
@@ -101,8 +95,9 @@ class LogManager:
             self.root = RootDirectory(fs, path, options, clock)
         self.locks = self.root.locks
         self.kept.add(self.root)
-        self.kept.add(self._warned)
         self.full_disk = FullDisk(fs, path, clock, self.locks)
+        self._opener = LogOpener(path, options, fs, clock, self.root, self.background, self.full_disk)
+        self.kept.add(self._opener.warned)
 
     @property
     def writable(self) -> bool:
@@ -235,7 +230,7 @@ class LogManager:
             return known
         key = self._partition(topic, partition)
         if not self.writable:
-            reader = self._open_log(key)
+            reader = self._opener.open(key)
             self._readers.add(reader)
             return reader
         with trace.TELLING, trace.holding(), self._guard:
@@ -245,7 +240,7 @@ class LogManager:
                 if known is not None:
                     self._logs.close_deleted(key)
                 self._complete(key)
-                self._logs[key] = self._open_log(key)
+                self._logs[key] = self._opener.open(key)
             return self._logs[key]
 
     def known_log(self, partition: TopicPartition) -> PartitionLog:
@@ -271,14 +266,7 @@ class LogManager:
     def _check_partition(self, key: TopicPartition) -> None:
         """Raises if the topic does not have the partition. A writer completes a directory whose creator died."""
         check_partition(self.path, self.topic(key.topic), key.partition)
-        if not self.writable and is_told_of(self.fs, self.path, key):
-            path = join(self.path, directory_name(key))
-            raise CorruptionError(
-                f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup", path=path
-            )
-        if not self.writable or is_kraft_brokers(self.fs, self.path):
-            told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
-            raise UnknownTopicOrPartitionError(told, path=self.path)
+        check_completable(self.fs, self.path, key, write=self.writable)
         self.root.leave_clean_state()
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
@@ -294,7 +282,7 @@ class LogManager:
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing."""
         self.gate.check()
-        return outline_at(self._source(self._partition(topic, partition)), self.clock)
+        return outline_at(self._opener.source(self._partition(topic, partition)), self.clock)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
@@ -315,46 +303,11 @@ class LogManager:
             return None
         return seen.outline.start_offset, seen.outline.end_offset
 
-    def _source(self, key: TopicPartition) -> Source:
-        directory = join(self.path, directory_name(key))
-        fs = HeldDirectory(self.fs, directory) if self.writable else self.fs
-        check_partition_directory(self.fs, directory, write=self.writable)
-        root, locks = self.root, self.locks
-        topic_id = id_in_brokers_directory(self.fs, self.path, key)
-        config = partial(self._known_catalog.config_of, key.topic, topic_id)
-        return Source(
-            fs=fs,
-            clock=self.clock,
-            directory=directory,
-            partition=key,
-            options=LiveOptions(config, self._options.durability, key.topic, self._warned),
-            open_files=FILES,
-            writable=self.writable,
-            clean=root.marker is not None,
-            ours=root.marker == NEW_MARKER,
-            foreign=not self.writable and root.has_broker(),
-            recovery_points=root.recovery_points,
-            log_starts=root.log_starts,
-            lock=None if locks is None else locks.partition(directory_name(key)),
-            root_lock=None if locks is None else locks.root,
-            cleaned=root.cleaned,
-            cleaning_lock=None if locks is None else locks.cleaner(directory_name(key)),
-        )
-
-    def _open_log(self, key: TopicPartition) -> PartitionLog:
-        root = self.root
-        disk, exclusive = self.full_disk, self._options.exclusive
-        given = exclusive, root.leave_clean_state, root.report, self._flush_every, WRITERS, disk.freeing, disk.explain
-        return PartitionLog(self._source(key), self.clock, LogContext(*given))
-
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
         self.check_writable()
         assert self.locks is not None
         return self.locks.query(query)
-
-    def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
-        self.background.every(flush, interval_ms, flush)
 
     def flush(self) -> None:
         """Makes every record appended so far durable."""
@@ -374,7 +327,7 @@ class LogManager:
         with self.gate.throughout(), alone as quiet:
             report = check_store(self.fs, self.path, self._views(quiet=quiet))
             with self.root.lock() if quiet else nullcontext():
-                return report.with_findings(check_catalog(self.fs, self.path, self._known_catalog.read(), quiet=quiet))
+                return report.with_findings(check_catalog(self.fs, self.path, self._opener.catalog.read(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
         """Reads all files and verifies each checksum and digest."""

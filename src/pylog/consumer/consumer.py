@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -28,9 +28,6 @@ from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
-
-_SKIPPED: Final = 7  # records of an iteration between two reads of the clock
-_FAST_S: Final = 0.001  # for these records together
 
 
 class Consumer(FactoryMade, factory="Store.consumer"):
@@ -218,28 +215,10 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         The position moves with each record, so `commit` in the loop includes the current record. Ten times a second, between two
         records, iteration handles group membership and automatic commits, as `poll` does. Raises as `poll`.
         """
-        core, polling, now, at, skipped = self._core, self._polling, self._clock.monotonic, 0.0, 0
-        while True:
-            for record in polling.in_hand:  # `yield from` would close it with a loop that is left
-                yield record
-                if skipped:  # reading the clock costs a tenth of a record: a fast loop reads it for every eighth record
-                    skipped -= 1
-                    continue
-                last, at = at, now()
-                skipped = _SKIPPED if at - last < _FAST_S else 0
-                if at >= core.look_at:
-                    core.look_after()
-            if not polling.take_in_hand():
-                return
+        return self._polling.records()
 
     def __next__(self) -> Record:
-        if self._polling.is_check_due:
-            self._polling.check()
-        for record in self._polling.in_hand:
-            return record
-        if not self._polling.take_in_hand():
-            raise StopIteration
-        return next(self._polling.in_hand)
+        return self._polling.next_record()
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 

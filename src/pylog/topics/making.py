@@ -8,13 +8,15 @@ from typing import Any
 from pylog import limits
 from pylog.arguments import checked_int
 from pylog.config import TopicConfig, topic_config
-from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
+from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, is_told_of, new_topic_id
 from pylog.errors import (
+    CorruptionError,
     IllegalStateError,
     InvalidArgumentError,
     InvalidTopicError,
     NotALogDirectoryError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, join, parent_of, write_atomically
 from pylog.record.types import TopicPartition
@@ -138,3 +140,23 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
     config = topic_config(topic.config.changed() | given)
     return CatalogTopic(topic.id or new_topic_id(), topic.partition_count, config.changed())
+
+
+def check_completable(fs: FileSystem, root: str, key: TopicPartition, *, write: bool) -> None:
+    """Raises unless a missing directory of a topic's partition can be created: its topic's creator died before that.
+
+    Args:
+        fs, root: the log directory.
+        key: the partition.
+        write: whether the directory is open for writing.
+
+    Raises:
+        CorruptionError: it was there once. UnknownTopicOrPartitionError: only a writer of pylog's may create it.
+    """
+    path = join(root, directory_name(key))
+    if not write and is_told_of(fs, root, key):
+        told = f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup"
+        raise CorruptionError(told, path=path)
+    if not write or is_kraft_brokers(fs, root):
+        told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
+        raise UnknownTopicOrPartitionError(told, path=root)

@@ -120,7 +120,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="iteration_looks_after_its_group",
-        file="pylog/consumer/consumer.py",
+        file="pylog/consumer/polling.py",
         text="                if at >= core.look_at:\n",
         replacement="                if at < 0:\n",
         tests=("tests/consumer/test_groups_interrupted.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",),
