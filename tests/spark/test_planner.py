@@ -17,7 +17,6 @@ from pylog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.reading.planning import Split, cut
 from pylog.log.reading.queries import Queries
@@ -300,7 +299,7 @@ def test_planning_reads_no_records(monkeypatch: pytest.MonkeyPatch, shop: Path):
         raise AssertionError("the planner read records")
 
     monkeypatch.setattr(Queries, "scan", refuse)
-    monkeypatch.setattr(PartitionLog, "read", refuse)
+    monkeypatch.setattr(Queries, "read", refuse)
     assert spans(shop, maxBytesPerPartition="5000")
 
 

@@ -215,7 +215,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         The position moves with each record, so `commit` in the loop includes the current record. Ten times a second, between two
         records, iteration handles group membership and automatic commits, as `poll` does. Raises as `poll`.
         """
-        return self._polling.records()
+        return self._polling.records(self)
 
     def __next__(self) -> Record:
         return self._polling.next_record()

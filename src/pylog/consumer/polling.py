@@ -108,8 +108,12 @@ class Polling:
 
     # ---- iteration -----------------------------------------------------------------------------------------------------------
 
-    def records(self) -> Iterator[Record]:
-        """Yields records one by one. As `Consumer.__iter__`."""
+    def records(self, consumer: object) -> Iterator[Record]:  # noqa: ARG002 - see below
+        """Yields records one by one. As `Consumer.__iter__`.
+
+        Args:
+            consumer: not used, only kept: a consumer is not dropped while a program iterates over it.
+        """
         core, now, at, skipped = self._core, self._clock.monotonic, 0.0, 0
         while True:
             for record in self.in_hand:  # `yield from` would close it with a loop that is left

@@ -13,39 +13,39 @@ from functools import partial
 from threading import get_ident
 from typing import TypeVar
 
-from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
 from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import (
     ClosedError,
     InvalidRecordError,
-    InvalidTopicError,
     PylogError,
     ReadOnlyError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Gate, process_id
+from pylog.log.arguments import internal_topic
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
-from pylog.log.reading.lookup import Answer
 from pylog.log.reading.queries import Queries
 from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
+from pylog.log.recovery.loading_lines import tell_of_tier
 from pylog.log.state import LogState
+from pylog.log.writing import flushing
 from pylog.log.writing.append_batches import BatchRange
 from pylog.log.writing.partition_writer import LogContext, PartitionWriter
 from pylog.log.writing.refitting import fitted, spliced
 from pylog.log.writing.requests import Request
 from pylog.metrics import Counters
 from pylog.record.few import Piece
-from pylog.record.types import Acknowledgement, ProducerBatch, Record
+from pylog.record.types import Acknowledgement, ProducerBatch
 
 T = TypeVar("T")
 
@@ -64,16 +64,14 @@ class PartitionLog:
         counters: of the records appended by this process.
         clock: as given.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
-        scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets: the methods of the log's `Queries`.
+        read, scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets, answer: the methods of the log's
+            `Queries`.
     """
 
     def __init__(self, source: Source, clock: Clock, context: LogContext) -> None:
-        self.partition = source.partition
-        self.directory = source.directory
+        self.partition, self.directory, self.clock = source.partition, source.directory, clock
         self.counters = Counters()
-        self.clock = clock
-        self._source = source
-        self._context = context
+        self._source, self._context = source, context
         self._is_exclusive = context.exclusive
         self._is_internal = source.partition.topic in INTERNAL_TOPICS
         self.public: object | None = None
@@ -85,17 +83,16 @@ class PartitionLog:
         if source.writable:
             self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
         self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self._state)
-        self._lock = self._refresher.lock
         if self._writer is None:
             context.found(self._refresher.follower.loaded.findings)
         elif self._writer.writer is not None:
             self._publish(self._writer.writer.state)
-        queries = Queries(self.partition, clock, self._gate, self.snapshot, self._current)
-        self.scan, self.records, self.follow = queries.scan, queries.records, queries.follow
+        queries = Queries(self.partition, clock, self._gate, self)
+        self.read, self.scan, self.records, self.follow = queries.read, queries.scan, queries.records, queries.follow
+        self.answer = queries.answer
         self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
         self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
-        if remote := self._state.remote_offsets:
-            trace.line(trace.IN_TIER, self.partition, first=remote.start, last=remote.stop - 1, local_start=remote.stop)
+        tell_of_tier(self.partition, self._state.remote_offsets)
 
     def __repr__(self) -> str:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
@@ -131,7 +128,7 @@ class PartitionLog:
     def check_names(self) -> None:
         """Raises DirectoryReplacedError if the log's names lead to other files than those that it has open for writing."""
         if self._writer is not None:
-            with self._gate:
+            with self._gate, self._writer.locked():
                 self._writer.check_names()
 
     @property
@@ -171,28 +168,8 @@ class PartitionLog:
         finally:
             inside.remove(me)
 
-    def answer(self, question: Callable[[LogState], Answer], *, committed: bool = False) -> Answer:
-        """The answer to a question about the log now. It is asked again if another thread or process changes segments meanwhile.
-
-        Args:
-            question: reads segments of the state that it is given.
-            committed: the state has the open transactions.
-
-        Raises:
-            What the question raises, if the log has not changed since.
-        """
-        with self._gate:
-            return lookup.of_live(partial(self.snapshot, committed=committed), self.snapshot(committed=committed), question)
-
-    def _current(self) -> LogState:
-        """The state now, as `snapshot` without arguments; refreshed only if another process may have changed the log.
-
-        Cost: one pread, 1 µs. Where no header of pylog counts, as in a broker's directory, the log is refreshed every 50 ms.
-        """
-        return self.snapshot() if self._may_have_changed() else self._state
-
-    def _may_have_changed(self) -> bool:
-        """Whether another process may have changed the log since the state was published. Takes no lock."""
+    def may_have_changed(self) -> bool:
+        """Returns whether another process may have changed the log since the state was published. Takes no lock."""
         return not self._is_exclusive and self._refresher.may_have_changed()
 
     @property
@@ -235,7 +212,7 @@ class PartitionLog:
             As `Log.append_batch`.
         """
         if self._is_internal and not by_owner:
-            raise self._internal_topic()
+            raise internal_topic(self.partition.topic, self.directory)
         source = self._source
         try:
             request = fitted(source.options.now, now_ms, pieces, compression, durability, producer, atomic)
@@ -257,7 +234,7 @@ class PartitionLog:
         """Appends finished batches. `writing.append_batches` assigns their offsets."""
         self._gate.check()
         if self._is_internal:
-            raise self._internal_topic()
+            raise internal_topic(self.partition.topic, self.directory)
         return self._committed(spliced(parts, producer, durability, self._source.options.now.durability))
 
     def _committed(self, request: Request) -> Acknowledgement:
@@ -280,16 +257,6 @@ class PartitionLog:
             raise
         finally:
             inside.remove(me)
-
-    def _internal_topic(self) -> InvalidTopicError:
-        """Returns the error for a change of one of Kafka's internal topics. As in a broker, only their owner may append: one
-        malformed record can hide all others. Retention and compaction work as for every topic.
-        """
-        return InvalidTopicError(
-            f"{self.partition.topic} is one of Kafka's internal topics: only the store itself adds and deletes its records. "
-            "Commit offsets with Store.offsets, and delete or reset a group with Store.group",
-            path=self.directory,
-        )
 
     def writer(self) -> PartitionWriter:
         """Returns the writer of the partition, for retention and compaction. Raises ReadOnlyError, ClosedError."""
@@ -326,13 +293,13 @@ class PartitionLog:
         """
         with self._gate:
             if self._writer is not None:
-                self._writer.flush()
+                flushing.flush(self._writer)
 
     def flush_in_background(self) -> None:
         """Flushes in a background thread, while appends continue."""
         try:
             with self._gate:
-                self.writer().flush_in_background()
+                flushing.flush_in_background(self.writer())
         except (ClosedError, UnknownTopicOrPartitionError):
             if not self._gate.is_shut:  # otherwise `close` has flushed it
                 raise
@@ -353,14 +320,14 @@ class PartitionLog:
     def delete_records(self, before: int) -> int:
         """Deletes the records below an offset and returns the log start. Raises as `Log.delete_records`."""
         if self._is_internal:
-            raise self._internal_topic()
+            raise internal_topic(self.partition.topic, self.directory)
         with self._gate:
             return self._freeing(partial(trimmer.delete_records, self.writer(), before))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on. Raises as `Log.truncate`."""
         if self._is_internal:
-            raise self._internal_topic()
+            raise internal_topic(self.partition.topic, self.directory)
         with self._gate:
             writer = self.writer()
             self._freeing(partial(trimmer.truncate, writer, end), partial(trimmer.truncate_segments, writer, end))
@@ -385,27 +352,6 @@ class PartitionLog:
         """Returns the log as a compaction `Task`. Raises as `writer`."""
         refreshed = partial(self.snapshot, committed=True, wait=True)
         return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms)
-
-    # ---- read ----------------------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int) -> Record:
-        """Returns the record at an offset, or the next one. `offset` is not negative. Raises as `Log.read`."""
-        inside, me = self._gate.inside, get_ident()
-        inside.append(me)  # what `with self._gate` does, in half the time
-        try:
-            if self._gate.is_shut:
-                raise self._gate.error()  # noqa: TRY301 - this call takes microseconds, and `check` is one more
-            is_known = offset < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())
-            state = self._state if is_known else self.snapshot()
-            try:
-                return lookup.read_one(state, self.partition, offset)
-            except lookup.MAY_PASS:
-                return lookup.of_live(self.snapshot, state, partial(lookup.read_one, partition=self.partition, offset=offset))
-        except Exception as error:
-            self._gate.explain(error)
-            raise
-        finally:
-            inside.remove(me)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 
@@ -445,7 +391,7 @@ class PartitionLog:
         if process_id() != self._pid:
             return False
         self._gate.shut(f"{self.directory} is not there any more: its topic was deleted meanwhile" if deleted else None)
-        with self._lock:
+        with self._refresher.lock:
             if self._closed:
                 return True
             self._closed = True

@@ -314,9 +314,9 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="read_does_not_ask",
-        file="pylog/log/partition_log.py",
-        text="            is_known = offset < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())\n",
-        replacement="            is_known = offset < self._state.end_offset\n",
+        file="pylog/log/reading/queries.py",
+        text="            is_known = offset < states.known.end_offset and not states.may_have_changed()\n",
+        replacement="            is_known = offset < states.known.end_offset\n",
         tests=(
             "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[rw]",
             "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[r]",

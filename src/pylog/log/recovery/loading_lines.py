@@ -8,6 +8,7 @@ from typing import Final
 from pylog import trace
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.record.types import TopicPartition
 
 _EVENTS: Final = {"torn": trace.TORN, "corrupt": trace.CORRUPT, "missing": trace.MISSING, "rebuilt": trace.REBUILT}
 
@@ -26,6 +27,17 @@ def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) 
     if loaded.segments and not loaded.clean:
         facts = {"start": loaded.start_offset, "end": loaded.next_offset, "durable": loaded.durable_offset}
         trace.later(trace.RECOVERED, source.partition, **facts, bytes=_scanned(source, loaded), reason=_reason(loaded))
+
+
+def tell_of_tier(partition: TopicPartition, remote: range) -> None:
+    """Logs a line for a log whose first records are only in a broker's remote tier.
+
+    Args:
+        partition: the partition.
+        remote: the offsets of these records.
+    """
+    if remote:
+        trace.line(trace.IN_TIER, partition, first=remote.start, last=remote.stop - 1, local_start=remote.stop)
 
 
 def _scanned(source: Source, loaded: Loaded) -> int:

@@ -114,7 +114,7 @@ class PartitionWriter:
         self._held = source.held
         self.lock = threading.RLock()
         self._held.is_owner = partial(is_owned, self.lock)
-        self.commits = GroupCommit(source, clock, counters, self.lock, self._current, self._give_up)
+        self.commits = GroupCommit(source, clock, counters, self.lock, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
         self.gone = False
         self._failure: str | None = None  # why no writer can be created
@@ -123,15 +123,15 @@ class PartitionWriter:
         self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
-        with self._both_locks():
+        with self.locked():
             self._load()
             under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
             if (under_way or self._hides_records()) and self.loaded.corrupt is None:
                 with contextlib.suppress(StorageFailedError):  # a full disk must not prevent reads
-                    self._current()  # records left by a dead process are shown once they are durable
+                    self.ready_writer()  # records left by a dead process are shown once they are durable
 
     @contextmanager
-    def _both_locks(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Holds the log's lock, then the partition's. Restores both at the end, even after an interrupt."""
         with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered():
             yield
@@ -140,7 +140,7 @@ class PartitionWriter:
 
     def _load(self) -> None:
         if self.writer is not None:
-            self._check_names()
+            self.check_names()
             self.writer.abandon()
             self.writer = None
         self.source.options.refresh()
@@ -158,7 +158,7 @@ class PartitionWriter:
         self._set_state(state)
         self.loaded = loaded  # last: after an interrupt before this the log is loaded again
 
-    def _check_names(self) -> None:
+    def check_names(self) -> None:
         """Raises DirectoryReplacedError if the log's names lead to other files than its writer's. Under both locks."""
         with self.noticing():
             try:
@@ -166,11 +166,6 @@ class PartitionWriter:
             except StorageFailedError as error:
                 if isinstance(error, DirectoryReplacedError) or not vanished(error):
                     raise  # otherwise it or its segments were deleted, which loading detects
-
-    def check_names(self) -> None:
-        """Runs the check for a caller without the locks."""
-        with self._both_locks():
-            self._check_names()
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
@@ -189,6 +184,11 @@ class PartitionWriter:
         self.writer, self._unclean = None, True
         self.close_count += 1
 
+    @property
+    def has_unsynced_records(self) -> bool:
+        """Whether records, published or not, may be lost if the machine fails."""
+        return self._hides_records() or self._state.durable_offset < self._state.end_offset
+
     def _hides_records(self) -> bool:
         """Whether the loaded log has records that readers may not see yet: those after a crash, or since a failed sync."""
         return self.writer is None and self._state.end_offset < self.loaded.next_offset
@@ -197,7 +197,7 @@ class PartitionWriter:
         self._state = state
         self._publish(state)
 
-    def _current(self) -> LogWriter:
+    def ready_writer(self) -> LogWriter:
         """Returns a current writer. Under both locks."""
         if self._held.failure is not None:
             self._held.check_alive()  # raises
@@ -218,7 +218,7 @@ class PartitionWriter:
 
         Cost: one small read.
         """
-        self._check_names()
+        self.check_names()
         if self.writer is not None:
             self.writer.check_alive()
         if not self.source.options.refresh():
@@ -230,7 +230,7 @@ class PartitionWriter:
         """Applies the current options, for a caller without the locks. Does nothing during an append."""
         if self.appending and is_owned(self.lock):
             return False
-        with self._both_locks():
+        with self.locked():
             return self._agree()
 
     def _new_writer(self) -> LogWriter:
@@ -317,7 +317,7 @@ class PartitionWriter:
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """Holds both locks, for a thread that reads, decides and appends."""
-        with self._both_locks():
+        with self.locked():
             outer, self._inside = self._inside, threading.get_ident()
             try:
                 yield
@@ -339,55 +339,14 @@ class PartitionWriter:
         with self.current() as writer:
             return writer.producers.next_sequence(producer_id, epoch)
 
-    # ---- flush ---------------------------------------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Makes all published records durable, including those of other processes. Rewrites those hidden by a failed sync."""
-        with self._both_locks():
-            self._check_names()
-            self.take_changes()
-            if self.loaded.corrupt is None and (self._hides_records() or self._state.durable_offset < self._state.end_offset):
-                self._current().flush()
-
-    def flush_in_background(self) -> None:
-        """Flushes in a background thread, while appends continue.
-
-        Raises:
-            StorageFailedError: the sync failed; the log accepts no more writes.
-        """
-        with self.lock:
-            if self.gone or (self.writer is not None and self.writer.failure is not None):
-                return
-            self._check_names()
-            self.take_changes_of_others()  # includes records of a process that has died
-            writer = self.writer
-            if writer is None:
-                self.flush()
-                return
-            if self._state.durable_offset >= self._state.end_offset:
-                return
-            point = writer.sync_point()
-        try:
-            point.file.sync()
-        except StorageFailedError as error:
-            with self._both_locks():
-                if self.writer is not writer:
-                    return  # the writer was closed in between, and the log loaded again
-                writer.fail(f"a sync failed ({error}), so the state of the disk is unknown")
-                writer.unreported = error
-            raise
-        with self._both_locks():
-            if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
-                writer.note_durable(point)  # otherwise another writer has taken over
-
     # ---- changes of segments ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def current(self) -> Iterator[LogWriter]:
         """Yields a current writer with the current options. Holds both locks."""
-        with self._both_locks():
+        with self.locked():
             self._agree()
-            yield self._current()
+            yield self.ready_writer()
 
     @contextmanager
     def changing(self) -> Iterator[LogWriter]:
@@ -408,7 +367,7 @@ class PartitionWriter:
     @contextmanager
     def inspecting(self) -> Iterator[LogState]:
         """Yields the current log with the current options. Holds both locks; creates no writer."""
-        with self._both_locks():
+        with self.locked():
             self._agree()
             self.take_changes()
             yield self._state
@@ -421,7 +380,7 @@ class PartitionWriter:
     def reload(self) -> None:
         """Loads the log again after a truncation, and prepares it for the next write. Under both locks."""
         self._load()
-        self._current()
+        self.ready_writer()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
