@@ -10,9 +10,10 @@ import pytest
 
 import pylog
 from pylog import OffsetsConfig, TopicPartition
-from pylog.directory.checkpoints import PARTITION_METADATA, format_partition_metadata
+from pylog.directory.partition_metadata import format_partition_metadata
 from pylog.errors import IllegalStateError, StorageFailedError
 from pylog.offsets.schema import partition_of_group
+from pylog.segment.names import PARTITION_METADATA
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.topics.signs import META_PROPERTIES
 from support.golden.data import case

@@ -9,7 +9,7 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
-from pylog.directory.checkpoints import read_topic_id
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.fs import FileSystem
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem

@@ -19,7 +19,8 @@ from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
 from pylog.config import topic_config
-from pylog.directory.checkpoints import NEW_MARKER, check_topic_name
+from pylog.directory.checkpoints import NEW_MARKER
+from pylog.directory.topic_names import check_topic_name
 from pylog.errors import (
     InvalidArgumentError,
     PylogError,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 import pylog
 from pylog import ProducerBatch
 from pylog.clock import ManualClock
+from pylog.directory.leader_epoch_cache import LeaderEpochCache
 from pylog.fs import DirectoryEntry
 from pylog.log import producer_state
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
@@ -45,7 +46,7 @@ PREPARATION = [  # what a writer does before its first byte
     readying.make_durable,
     readying.first_slot,
     readying.take_header,
-    LogWriter._assign_epoch,
+    LeaderEpochCache.assign,
 ]
 
 

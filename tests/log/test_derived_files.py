@@ -15,7 +15,8 @@ import google_crc32c
 import pytest
 
 import pylog
-from pylog.directory.checkpoints import OFFSETS, parse_epochs, parse_offsets
+from pylog.directory.checkpoints import OFFSETS, parse_offsets
+from pylog.directory.leader_epoch_cache import parse_epochs
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DURABLE_POINT, SLOT_SIZE, DurablePoint, parse_slot
 from pylog.spark.roots import Root

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import pylog
 from pylog.clock import ManualClock
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import EpochEntry, assign_epoch, epoch_for_offset, truncate_epochs_end, truncate_epochs_start
+from pylog.directory.leader_epoch_cache import (
+    EpochEntry,
+    assign_epoch,
+    epoch_for_offset,
+    truncate_epochs_end,
+    truncate_epochs_start,
+)
 from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.testing import MemoryFileSystem
 

@@ -14,7 +14,8 @@ import pytest
 
 import pylog
 from pylog import Durability, ProducerBatch, TopicPartition
-from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, parse_offsets, read_epochs
+from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
 from pylog.fs import OsFileSystem
 from pylog.store import Store
 from support.faults.neighbours import HookedFileSystem, values

@@ -13,7 +13,7 @@ import pytest
 
 import pylog
 from pylog import OffsetsConfig, TopicPartition
-from pylog.directory.checkpoints import INTERNAL_TOPICS
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.log.partition_log import PartitionLog
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.directory.checkpoints import is_topic_name
+from pylog.directory.topic_names import is_topic_name
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.spark.stream_offset import StreamOffset

@@ -16,7 +16,7 @@ import pytest
 import pylog
 from pylog import limits
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import new_topic_id
+from pylog.directory.partition_metadata import new_topic_id
 from pylog.errors import (
     CorruptionError,
     IllegalStateError,

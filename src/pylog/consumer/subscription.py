@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from pylog.arguments import is_int
 from pylog.consumer.listener import ConsumerRebalanceListener
-from pylog.directory.checkpoints import INTERNAL_TOPICS, check_topic_name
+from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition

@@ -1,27 +1,21 @@
-"""Kafka's small text files: offset checkpoints, leader epochs, partition metadata, the clean-shutdown marker.
+"""The files in a log directory itself: Kafka's offset checkpoints, and the clean-shutdown marker.
 
-Formats: storage-format 3.4, 3.5, 3.7. Files are replaced atomically. A checkpoint never overstates: a lost or old one costs time,
+Formats: storage-format 3.5, 3.7. Files are replaced atomically. A checkpoint never overstates: a lost or old one costs time,
 but no data.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import itertools
 import re
-import secrets
-from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pylog import limits, trace
-from pylog.errors import CorruptionError, InvalidTopicError, UnsupportedFormatError
-from pylog.fs import FileKind, FileSystem, at_most, join, set_aside, write_atomically
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.record.types import TopicPartition
-from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -45,8 +39,8 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     """
     try:
         return {
-            TopicPartition(topic, _number(partition, limits.INT32_MAX)): _number(offset, limits.INT64_MAX)
-            for topic, partition, offset in (line.split() for line in _entries(data))
+            TopicPartition(topic, checked_number(partition, limits.INT32_MAX)): checked_number(offset, limits.INT64_MAX)
+            for topic, partition, offset in (line.split() for line in entries_of(data))
         }
     except (ValueError, UnicodeDecodeError) as error:
         raise CorruptionError(
@@ -59,7 +53,7 @@ OFFSETS: Final = FileKind(
 )
 
 
-def _number(text: str, high: int) -> int:
+def checked_number(text: str, high: int) -> int:
     """Parses a number as Kafka's tools do: digits only, at most `high`."""
     found = int(text) if _NUMBER.fullmatch(text) else -1
     if not 0 <= found <= high:
@@ -67,15 +61,15 @@ def _number(text: str, high: int) -> int:
     return found
 
 
-def _entries(data: bytes) -> list[str]:
+def entries_of(data: bytes) -> list[str]:
     """Returns the lines after the version and the count of a checkpoint file; an empty file has none (storage-format 3.5.2)."""
     if data.count(b"\n") > limits.MAX_CHECKPOINT_LINES + 2:
         raise ValueError(f"it has more than {limits.MAX_CHECKPOINT_LINES} lines")
     lines = data.decode().splitlines()
     version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
-    if _number(version, limits.INT32_MAX) != 0:
+    if checked_number(version, limits.INT32_MAX) != 0:
         raise ValueError(f"version {version} is unknown")
-    if _number(count, limits.INT32_MAX) != len(entries):
+    if checked_number(count, limits.INT32_MAX) != len(entries):
         raise ValueError(f"it has {len(entries)} entries instead of {count}")
     return entries
 
@@ -185,7 +179,7 @@ class Checkpoint:
             told = f"{self.path} cannot be changed: {content.complaint}"
             raise UnsupportedFormatError(told, path=self.path)
         if content.complaint is not None and content.data is not None:
-            _set_aside(self._fs, self._root, self._name, content.data or b"")
+            keep_damaged(self._fs, self._root, self._name, content.data or b"")
         write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
 
     def note(self, changed: Offsets) -> bool:
@@ -213,7 +207,7 @@ def _text_of(lines: Collection[_Line]) -> bytes:
     return ("\n".join(["0", str(len(lines)), *(line.text for line in lines)]) + "\n").encode()
 
 
-def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+def keep_damaged(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
     """Keeps a copy of a damaged file before it is replaced: another program may need its lines."""
     there = {entry.name for entry in fs.list(directory)}
     aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in there)
@@ -224,204 +218,6 @@ def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
 def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
     """Returns whether a checkpoint names a partition, which therefore existed. Creation and deletion remove its lines."""
     return any(partition in Checkpoint(fs, root, name).offsets() for name in (RECOVERY_POINT, LOG_START, CLEANER))
-
-
-# ---- leader epochs -----------------------------------------------------------------------------------------------------------
-
-
-class EpochEntry(NamedTuple):
-    """A leader epoch and its first offset."""
-
-    epoch: int
-    start_offset: int
-
-
-def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:
-    """Parses a `leader-epoch-checkpoint` into ascending entries (storage-format 3.4.1).
-
-    Raises:
-        CorruptionError: the file does not parse, or its entries do not ascend.
-
-    >>> parse_epochs(b"0\\n1\\n2 100\\n", "x")
-    [EpochEntry(epoch=2, start_offset=100)]
-    """
-    try:
-        pairs = [line.split() for line in _entries(data)]
-        found = [EpochEntry(_number(epoch, limits.INT32_MAX), _number(start, limits.INT64_MAX)) for epoch, start in pairs]
-        _check_ascending(found)
-    except (ValueError, TypeError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{path} is not a leader epoch checkpoint: {error}", path=path) from error
-    return found
-
-
-EPOCHS: Final = FileKind(
-    "a leader epoch checkpoint",
-    parse_epochs,
-    at_most(limits.MAX_CHECKPOINT_BYTES),
-    "remove it, and it is made again from the batches, unless a broker needs it",
-)
-
-
-def _check_ascending(found: list[EpochEntry]) -> None:
-    if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in pairwise(found)):
-        raise ValueError("its entries do not ascend")
-
-
-def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
-    """Reads a partition's leader epochs; None if there is no file.
-
-    Raises:
-        CorruptionError: the file is damaged.
-    """
-    path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, *_ = EPOCHS.fetch_derived(fs, path)
-    if fault is not None:
-        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
-    return None if data is None else EPOCHS.parsed(data, path)
-
-
-def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> None:
-    """Replaces a partition's leader epochs. A damaged file is kept under another name, because a broker may need its entries."""
-    path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, *_ = EPOCHS.fetch_derived(fs, path)
-    if fault is not None:
-        trace.later(trace.DAMAGED_KEPT, path=path, kept=set_aside(fs, path), reason=fault)
-    try:
-        EPOCHS.parsed(data or b"", path)
-    except CorruptionError:
-        _set_aside(fs, directory, LEADER_EPOCH_CHECKPOINT, data or b"")
-    lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
-    write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, ("\n".join(lines) + "\n").encode())
-
-
-def assign_epoch(epochs: list[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
-    """Returns the entries after a batch of `epoch` at `offset` (storage-format 6.13.1); the same list if nothing changes.
-
-    >>> assign_epoch([EpochEntry(0, 0)], 2, 50)
-    [EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=2, start_offset=50)]
-    """
-    if epoch < 0 or (epochs and epochs[-1].epoch == epoch and offset >= epochs[-1].start_offset):
-        return epochs
-    kept = [entry for entry in epochs if entry.epoch < epoch and entry.start_offset < offset]
-    return [*kept, EpochEntry(epoch, offset)]
-
-
-def truncate_epochs_end(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
-    """Returns the entries of a log truncated at `offset` (storage-format 6.13.2); the same list if nothing changes.
-
-    >>> truncate_epochs_end([EpochEntry(0, 0), EpochEntry(2, 50)], 50)
-    [EpochEntry(epoch=0, start_offset=0)]
-    """
-    if not epochs or epochs[-1].start_offset < offset:
-        return epochs
-    return [entry for entry in epochs if entry.start_offset < offset]
-
-
-def truncate_epochs_start(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
-    """Returns the entries of a log that now starts at `offset` (storage-format 6.13.2); the same list if nothing changes.
-
-    The epoch of the record at `offset` then begins there.
-
-    >>> truncate_epochs_start([EpochEntry(0, 0), EpochEntry(2, 50), EpochEntry(3, 90)], 60)
-    [EpochEntry(epoch=2, start_offset=60), EpochEntry(epoch=3, start_offset=90)]
-    """
-    epoch = epoch_for_offset(epochs, offset)
-    if epoch is None or epochs[0].start_offset == offset:
-        return epochs
-    return [EpochEntry(epoch, offset), *(entry for entry in epochs if entry.start_offset > offset)]
-
-
-def epoch_for_offset(epochs: list[EpochEntry], offset: int) -> int | None:
-    """Returns the leader epoch of the record at `offset`; None before the first entry. O(log n). Spec: storage-format 6.13.3.
-
-    >>> epochs = [EpochEntry(0, 0), EpochEntry(2, 50)]
-    >>> epoch_for_offset(epochs, 49), epoch_for_offset(epochs, 50), epoch_for_offset([], 0)
-    (0, 2, None)
-    """
-    following = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
-    return epochs[following - 1].epoch if following else None
-
-
-# ---- topic ids, names --------------------------------------------------------------------------------------------------------
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
-
-
-def is_topic_name(name: str) -> bool:
-    """Returns whether Kafka's rule for topic names allows a name (storage-format 3.2.2)."""
-    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
-
-
-def check_topic_name(name: str) -> str:
-    """Returns a topic name after checking Kafka's rule (storage-format 3.2.2).
-
-    Raises:
-        InvalidTopicError: the name is not allowed.
-
-    >>> check_topic_name("orders.paid")
-    'orders.paid'
-    """
-    if not isinstance(name, str) or not is_topic_name(name):
-        raise InvalidTopicError(
-            f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters "
-            "a-z A-Z 0-9 . _ - and is neither '.' nor '..'"
-        )
-    return name
-
-
-def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Returns the partition that a directory is named after, or None (storage-format 3.2).
-
-    >>> parse_partition_directory("my-topic-3")
-    TopicPartition(topic='my-topic', partition=3)
-    """
-    match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or not _TOPIC_NAME.fullmatch(match[1]) or match[1] in (".", "..") or int(match[2]) > limits.INT32_MAX:
-        return None
-    return TopicPartition(match[1], int(match[2]))
-
-
-def new_topic_id() -> str:
-    """Returns a random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
-    while True:
-        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
-
-
-def format_partition_metadata(topic_id: str) -> bytes:
-    """Returns the content of a `partition.metadata` file, which has no newline at its end (storage-format 3.4.2)."""
-    return f"version: 0\ntopic_id: {topic_id}".encode()
-
-
-def read_topic_id(fs: FileSystem, directory: str) -> str | None:
-    """Reads the topic id of a partition's directory; None if it has none (brokers before 2.8, or not yet written).
-
-    Raises:
-        CorruptionError: the file does not parse.
-    """
-    path = join(directory, PARTITION_METADATA)
-    data, fault, *_ = METADATA.fetch_derived(fs, path)
-    if fault is not None:
-        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
-    return METADATA.parsed(data, path) if data else None
-
-
-def parse_topic_id(data: bytes, path: str) -> str:
-    """Parses a `partition.metadata` file (storage-format 3.4.2). Raises CorruptionError if it is not one."""
-    match = re.fullmatch(rb"version:\s*\d+\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*", data)
-    if match is None:
-        raise CorruptionError(f"{path} is not partition metadata", path=path)
-    try:
-        base64.urlsafe_b64decode(match[1] + b"==")
-    except binascii.Error as error:
-        raise CorruptionError(f"{path} has no topic id", path=path) from error
-    return match[1].decode()
-
-
-METADATA: Final = FileKind("partition metadata", parse_topic_id, at_most(limits.MARKER_BYTES), "restore it")
 
 
 def _marker(data: bytes, _path: str) -> bytes:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pylog import limits, trace
 from pylog.config import Durability
-from pylog.directory.checkpoints import check_topic_name
+from pylog.directory.topic_names import check_topic_name
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import FileSystem, join, process_id
 from pylog.groups import decisions

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Final
 
 from pylog import limits
-from pylog.directory.checkpoints import check_topic_name
+from pylog.directory.topic_names import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidTopicError
 from pylog.fs import OsFileSystem, replace_file
 from pylog.record.types import TopicPartition

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.arguments import is_int
-from pylog.errors import InvalidArgumentError, InvalidTopicError, OffsetOutOfRangeError
+from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.record.builder import rows_from_few, rows_from_records, rows_from_values
 from pylog.record.decoder import schema_of
 from pylog.record.few import Piece
@@ -113,14 +113,3 @@ def _fields(item: Any) -> tuple[Any, Any, Any, Any]:
         raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
     key, value, pairs, stamp = (*item, None, None)[:4]
     return key, value, pairs or (), stamp
-
-
-def internal_topic(topic: str, directory: str) -> InvalidTopicError:
-    """Returns the error for a change of one of Kafka's internal topics. As in a broker, only their owner may append: one
-    malformed record can hide all others. Retention and compaction work as for every topic.
-    """
-    return InvalidTopicError(
-        f"{topic} is one of Kafka's internal topics: only the store itself adds and deletes its records. "
-        "Commit offsets with Store.offsets, and delete or reset a group with Store.group",
-        path=directory,
-    )

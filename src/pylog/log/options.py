@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.config import Durability, TopicConfig, codec_of, compression_level
-from pylog.directory.checkpoints import INTERNAL_TOPICS
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import InvalidArgumentError
 from pylog.record.builder import BatchEncoder
 from pylog.record.compression import codec_id

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
-from pylog.directory.checkpoints import INTERNAL_TOPICS
+from pylog.directory.topic_names import INTERNAL_TOPICS, internal_topic
 from pylog.errors import (
     ClosedError,
     InvalidRecordError,
@@ -25,7 +25,6 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Gate, process_id
-from pylog.log.arguments import internal_topic
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pylog.directory.checkpoints import is_topic_name
+from pylog.directory.topic_names import is_topic_name
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.offsets.membership import (
     CURRENT,

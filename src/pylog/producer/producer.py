@@ -10,7 +10,7 @@ from pylog import limits
 from pylog.arguments import is_int
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
-from pylog.directory.checkpoints import check_topic_name
+from pylog.directory.topic_names import check_topic_name
 from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
 from pylog.factory_made import FactoryMade

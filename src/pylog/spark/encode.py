@@ -19,7 +19,7 @@ import pylog
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import check_topic_name
+from pylog.directory.topic_names import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.log.options import Encoders
 from pylog.partitioner import DefaultPartitioner

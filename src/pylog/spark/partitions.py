@@ -6,7 +6,8 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pylog.directory.checkpoints import INTERNAL_TOPICS, read_topic_id
+from pylog.directory.partition_metadata import read_topic_id
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import CorruptionError, InvalidArgumentError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.record.types import TopicPartition

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from pylog.config import Durability
-from pylog.directory.checkpoints import INTERNAL_TOPICS, check_topic_name
+from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
 from pylog.record.compression import codec_id
 from pylog.spark import values

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.directory.checkpoints import is_topic_name
 from pylog.directory.documents import Count, Offset, decoded
+from pylog.directory.topic_names import is_topic_name
 from pylog.errors import CorruptionError, StorageFailedError
 from pylog.fs import FileKind, FileSystem, at_most, inside, join
 from pylog.record.builder import Encoded

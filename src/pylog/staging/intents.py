@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from pylog import limits
-from pylog.directory.checkpoints import is_topic_name
 from pylog.directory.documents import Count, Offset, decoded, version_of
+from pylog.directory.topic_names import is_topic_name
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, inside, join, write_atomically
 from pylog.record.checksum import crc32c

@@ -13,16 +13,10 @@ import numpy as np
 from msgspec.structs import asdict
 
 from pylog import limits
-from pylog.directory.checkpoints import (
-    CLEANER,
-    HIGH_WATERMARK,
-    LOG_START,
-    OFFSETS,
-    RECOVERY_POINT,
-    parse_partition_directory,
-    read_epochs,
-    read_topic_id,
-)
+from pylog.directory.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, OFFSETS, RECOVERY_POINT
+from pylog.directory.leader_epoch_cache import read_epochs
+from pylog.directory.partition_metadata import read_topic_id
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, base_name, guarded, parent_of
 from pylog.index import kinds

@@ -19,13 +19,9 @@ import msgspec
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
-from pylog.directory.checkpoints import (
-    CLEAN_SHUTDOWN,
-    format_partition_metadata,
-    new_topic_id,
-    parse_partition_directory,
-    read_topic_id,
-)
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
+from pylog.directory.partition_metadata import format_partition_metadata, new_topic_id, read_topic_id
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
 from pylog.fs import FileKind, FileSystem, OsFileSystem, absolute, at_most, join, parent_of, write_atomically
 from pylog.log.checking.report import HARMLESS

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from pylog.directory.checkpoints import CLEANER, EPOCHS, HIGH_WATERMARK, LOG_START, METADATA, OFFSETS, RECOVERY_POINT
+from pylog.directory.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, OFFSETS, RECOVERY_POINT
+from pylog.directory.leader_epoch_cache import EPOCHS
+from pylog.directory.partition_metadata import METADATA
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import FILES, FileKind, FileSystem, absolute, base_name, join, parent_of
 from pylog.index import kinds

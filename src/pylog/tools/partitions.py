@@ -7,16 +7,9 @@ from typing import Final, NamedTuple
 
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import (
-    CLEANER,
-    LOG_START,
-    NEW_MARKER,
-    RECOVERY_POINT,
-    Checkpoint,
-    parse_partition_directory,
-    read_marker,
-)
+from pylog.directory.checkpoints import CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
 from pylog.directory.locks import KAFKA_LOCK
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import NotALogDirectoryError, PylogError
 from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, parent_of, resolved
 from pylog.log.checking.report import Look, Partition

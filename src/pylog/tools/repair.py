@@ -18,8 +18,15 @@ from typing import NamedTuple
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
-from pylog.directory import checkpoints
-from pylog.directory.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochEntry
+from pylog.directory.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint
+from pylog.directory.leader_epoch_cache import (
+    EpochEntry,
+    assign_epoch,
+    read_epochs,
+    truncate_epochs_end,
+    truncate_epochs_start,
+    write_epochs,
+)
 from pylog.directory.locks import StoreLocks
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
@@ -274,7 +281,7 @@ class _Execution:
             for stretch in walk(segment, 0, segment.size, None):
                 aborted += b"".join(entry.encoded() for entry in state.replay(stretch.buffer, stretch.table))
                 for base, epoch in stretch.table[[BASE_OFFSET, LEADER_EPOCH]].T.tolist():
-                    epochs = checkpoints.assign_epoch(epochs, epoch, base)
+                    epochs = assign_epoch(epochs, epoch, base)
             if segment.base_offset >= plan.from_offset:
                 self._settle_transactions(segment.base_offset, aborted)
         state.end_offset = max(state.end_offset, plan.new_end_offset)
@@ -294,11 +301,11 @@ class _Execution:
         path = join(self._directory, names.LEADER_EPOCH_CHECKPOINT)
         epochs = told
         if not any(each.finding.path == path for each in self._plan.affected):
-            known = checkpoints.read_epochs(self._fs, self._directory) or []
-            kept = checkpoints.truncate_epochs_end(known, self._plan.new_end_offset)
-            epochs = checkpoints.truncate_epochs_start(kept, start_offset)
+            known = read_epochs(self._fs, self._directory) or []
+            kept = truncate_epochs_end(known, self._plan.new_end_offset)
+            epochs = truncate_epochs_start(kept, start_offset)
         if epochs:
-            checkpoints.write_epochs(self._fs, self._directory, epochs)
+            write_epochs(self._fs, self._directory, epochs)
         else:
             self._remove(names.LEADER_EPOCH_CHECKPOINT)
 

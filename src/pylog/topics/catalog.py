@@ -11,8 +11,8 @@ import msgspec
 
 from pylog import limits
 from pylog.config import TopicConfig, topic_config
-from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
 from pylog.directory.documents import decoded, version_of
+from pylog.directory.topic_names import is_topic_name, parse_partition_directory
 from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.record.checksum import crc32c

@@ -9,8 +9,10 @@ from typing import Any
 
 from pylog import trace
 from pylog.config import TopicConfig
-from pylog.directory.checkpoints import LOG_START, Checkpoint, new_topic_id, parse_partition_directory
+from pylog.directory.checkpoints import LOG_START, Checkpoint
 from pylog.directory.locks import StoreLocks
+from pylog.directory.partition_metadata import new_topic_id
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
 from pylog.log.durable_point import mark_of, mark_options

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, METADATA, is_told_of, parse_partition_directory, read_topic_id
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_told_of
+from pylog.directory.partition_metadata import METADATA, read_topic_id
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log.checking.check import TEMPORARY, UNFINISHED

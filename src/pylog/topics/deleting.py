@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pylog import trace
-from pylog.directory.checkpoints import parse_partition_directory
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, inside, join
 from pylog.log.durable_point import DELETED, mark_deleted, open_header

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from pylog.directory.checkpoints import parse_partition_directory
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import IllegalStateError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import FileSystem, base_name, join, parent_of, resolved
 from pylog.segment.names import DURABLE_POINT, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, parse

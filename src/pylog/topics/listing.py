@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from pylog import limits
-from pylog.directory.checkpoints import check_topic_name, read_topic_id
+from pylog.directory.partition_metadata import read_topic_id
+from pylog.directory.topic_names import check_topic_name
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileKind, FileSystem, at_most, join
 from pylog.record.types import TopicPartition

@@ -8,7 +8,9 @@ from typing import Any
 from pylog import limits
 from pylog.arguments import checked_int
 from pylog.config import TopicConfig, topic_config
-from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, is_told_of, new_topic_id
+from pylog.directory.checkpoints import is_told_of
+from pylog.directory.partition_metadata import format_partition_metadata, new_topic_id
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import (
     CorruptionError,
     IllegalStateError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pylog.directory.checkpoints import parse_partition_directory
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem
 from pylog.record.types import TopicPartition

@@ -30,7 +30,9 @@ import msgspec
 import numpy as np
 
 import pylog
-from pylog.directory.checkpoints import epoch_for_offset, format_offsets, parse_epochs, parse_offsets, read_topic_id
+from pylog.directory.checkpoints import format_offsets, parse_offsets
+from pylog.directory.leader_epoch_cache import epoch_for_offset, parse_epochs
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import PylogError
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex

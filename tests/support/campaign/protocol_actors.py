@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pylog
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, EpochEntry, format_offsets, write_epochs
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, format_offsets
+from pylog.directory.leader_epoch_cache import EpochEntry, write_epochs
 from pylog.errors import ClosedError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.checksum import crc32c

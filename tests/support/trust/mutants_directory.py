@@ -107,7 +107,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="damaged_checkpoints_are_forgotten",
         file="pylog/directory/checkpoints.py",
-        text='            _set_aside(self._fs, self._root, self._name, content.data or b"")\n',
+        text='            keep_damaged(self._fs, self._root, self._name, content.data or b"")\n',
         replacement="            pass\n",
         tests=("tests/log/test_offset_checkpoints.py::test_a_damaged_checkpoint_keeps_its_good_lines_and_is_kept_aside",),
         why="The bytes of a damaged checkpoint are lost when it is replaced.",

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pylog.directory.checkpoints import EpochEntry
+from pylog.directory.leader_epoch_cache import EpochEntry
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log.checking.index_sanity import IndexWatch, OffsetWatch, TimeWatch, load_index

@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from pylog.directory.checkpoints import LOG_START, OFFSETS, RECOVERY_POINT, EpochEntry, Offsets, read_epochs
+from pylog.directory.checkpoints import LOG_START, OFFSETS, RECOVERY_POINT, Offsets
+from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
 from pylog.errors import CorruptionError, PylogError
 from pylog.fs import FileSystem, join
 from pylog.log.durable_point import DurablePoint, newest_slot

@@ -19,7 +19,6 @@ import numpy as np
 
 from pylog import trace
 from pylog.config import TopicConfig
-from pylog.directory import checkpoints
 from pylog.fs import join, remove_derived
 from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.log.recovery.loaded import Source
@@ -46,7 +45,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
     with source.root_lock.entered():
         source.log_starts.update({source.partition: offset})
     writer.begin_change(log_start_offset=offset)
-    writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
+    writer.epochs.truncate_from_start(offset)
     writer.end_change()
     writer.set_state(start_offset=offset, remote_start=None)
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
@@ -243,9 +242,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     else:
         source.fs.rename(copy, target.path)
     _remove_indexes(source, target)
-    epochs = checkpoints.truncate_epochs_end(writer.epochs, end)
-    cut = [entry.epoch for entry in writer.epochs if entry not in epochs]
-    writer.write_epochs(epochs)
+    cut = writer.epochs.truncate_from_end(end)
     if cut:
         trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
     slot = writer.header.slot

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pylog.directory import checkpoints
-from pylog.directory.checkpoints import EpochEntry
+from pylog.directory.leader_epoch_cache import EpochEntry, assign_epoch, truncate_epochs_start
 from pylog.log.recovery.loaded import Loaded
 from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment.batch_walk import walk
@@ -19,7 +18,7 @@ def epochs_of(loaded: Loaded) -> list[EpochEntry]:
     """
     epochs = _epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
     raised = bool(loaded.segments) and loaded.start_offset > loaded.segments.bases[0]
-    return checkpoints.truncate_epochs_start(epochs, loaded.start_offset) if raised else epochs
+    return truncate_epochs_start(epochs, loaded.start_offset) if raised else epochs
 
 
 def _epochs_from_batches(loaded: Loaded) -> list[EpochEntry]:
@@ -28,5 +27,5 @@ def _epochs_from_batches(loaded: Loaded) -> list[EpochEntry]:
         for stretch in walk(segment, 0, size, None):
             column = stretch.table[LEADER_EPOCH]
             for batch in np.flatnonzero(np.diff(column, prepend=-2)).tolist():
-                epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
+                epochs = assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
     return epochs

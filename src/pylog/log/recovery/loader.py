@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from pylog import trace
-from pylog.directory import checkpoints
 from pylog.directory.brokers import has_written_since
+from pylog.directory.leader_epoch_cache import read_epochs
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
 from pylog.log.durable_point import FAILED, DurablePoint, open_header
@@ -75,7 +76,7 @@ def load(source: Source) -> Loaded:
     _read_epochs(source, loaded)
     loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
     with contextlib.suppress(CorruptionError):  # an unreadable id decides nothing
-        loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
+        loaded.topic_id = read_topic_id(source.fs, source.directory)
     if loaded.segments:
         load_tail(source, loaded)
     note_missing_tail(source, loaded)
@@ -271,7 +272,7 @@ def _leave_out_zeros(loaded: Loaded) -> None:
 
 def _read_epochs(source: Source, loaded: Loaded) -> None:
     try:
-        loaded.epochs = checkpoints.read_epochs(source.fs, source.directory)
+        loaded.epochs = read_epochs(source.fs, source.directory)
     except CorruptionError as error:
         path = join(source.directory, LEADER_EPOCH_CHECKPOINT)
         loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is rebuilt from the batches"))

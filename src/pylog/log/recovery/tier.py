@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from pylog.directory.checkpoints import EpochEntry, read_epochs
+from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
 from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.fs import FileSystem, parent_of
 from pylog.segment.names import LOG, parse

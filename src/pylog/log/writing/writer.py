@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.directory import checkpoints
+from pylog.directory.leader_epoch_cache import LeaderEpochCache
 from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
 from pylog.log.durable_point import FAILED, DurablePoint, SyncPoint, unsynced_bound
 from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots
@@ -85,8 +85,8 @@ class LogWriter:
         self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
         self.unreported: StorageFailedError | None = None
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
-        self.epochs = epochs_of(loaded)
-        self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
+        self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded))
+        self.leader_epoch = max(loaded.leader_epoch, self.epochs.last, 0)
         self._producers_before: dict[int, Producer | None] = {}  # saved for records that are not published yet
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
@@ -95,7 +95,7 @@ class LogWriter:
         stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self.active.next_offset)
         if stale:
             trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self.active.next_offset, files=stale)
-        self._assign_epoch()
+        self.epochs.assign(self.leader_epoch, self.state.end_offset, loaded.epochs)
         wanted = first_slot(
             loaded, self.state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
         )
@@ -121,17 +121,6 @@ class LogWriter:
             return
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self.active = loaded_segment(self._source, loaded, active, builder)
-
-    def _assign_epoch(self) -> None:
-        """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
-        epochs = checkpoints.assign_epoch(self.epochs, self.leader_epoch, self.state.end_offset)
-        if epochs != self._loaded.epochs:
-            self.write_epochs(epochs)
-
-    def write_epochs(self, epochs: list[checkpoints.EpochEntry]) -> None:
-        """Replaces the leader epochs, in memory and on the disk."""
-        checkpoints.write_epochs(self._fs, self._directory, epochs)
-        self.epochs = epochs
 
     # ---- writes of other processes -------------------------------------------------------------------------------------------
 
