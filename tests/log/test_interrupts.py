@@ -20,6 +20,7 @@ from pylog.directory import locks
 from pylog.errors import IllegalStateError
 from pylog.log import state
 from pylog.log.writing import group_commit
+from pylog.log.writing.published_state import PublishedState
 from pylog.log.writing.requests import Requests
 from pylog.log.writing.writer import LogWriter
 from pylog.store import Store
@@ -142,14 +143,14 @@ def test_what_other_processes_have_read_as_durable_is_not_taken_back_by_an_inter
 ) -> None:
     one, other = (store.log("t") for store in stores)
     one.append(b"0")
-    show, read = LogWriter._show, []
+    show, read = PublishedState.show, []
 
     def interrupted(*_: object) -> None:
-        monkeypatch.setattr(LogWriter, "_show", show)
+        monkeypatch.setattr(PublishedState, "show", show)
         read.append((other.durable_offset, values(other)))
         raise Broken
 
-    monkeypatch.setattr(LogWriter, "_show", interrupted)
+    monkeypatch.setattr(PublishedState, "show", interrupted)
     with pytest.raises(Broken):
         one.append(b"1", durability=Durability.SYNC)
     assert read == [(2, [b"0", b"1"])]

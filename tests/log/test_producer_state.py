@@ -263,13 +263,13 @@ def test_batches_that_were_not_written_after_all_leave_no_trace() -> None:
     log = Written()
     log.send(sequence=0)
     log.append(8, sequence=0, attributes=TRANSACTIONAL_BIT)
-    before, kept = log.state.producers, {}
+    before = log.state.producers
     for producers in ([7], [7, 8], [9]):  # the first state of each is the one that counts
-        log.state.keep(np.array(producers), kept)
+        log.state.keep(np.array(producers))
         log.append(producers[0], sequence=1)
     log.end_transaction(CONTROL_COMMIT, 8)
     log.append(9, sequence=2, attributes=TRANSACTIONAL_BIT)
-    log.state.put_back(kept, 2)
+    log.state.put_back(2)
     assert (log.state.producers, log.state.end_offset, log.state.first_unstable_offset) == (before, 2, 1)
     assert log.send(sequence=1) == range(2, 3)
 

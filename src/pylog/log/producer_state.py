@@ -98,6 +98,7 @@ class ProducerStateManager:
 
     def __init__(self, producers: Iterable[Producer] = (), end_offset: int = 0) -> None:
         self.end_offset = end_offset
+        self._kept: dict[int, Producer | None] = {}  # the entries before records that are not published yet
         self.noted: Callable[[int], int] = int  # largest timestamp of a batch → start of its producer's idle time
         self._producers = {producer.producer_id: producer for producer in producers}
         self._open: SortedDict[int, int] = SortedDict(
@@ -119,24 +120,35 @@ class ProducerStateManager:
         """The first offset of the earliest open transaction."""
         return int(self._open.peekitem(0)[0]) if self._open else None
 
-    def keep(self, producer_ids: NDArray[np.int64], kept: dict[int, Producer | None]) -> None:
-        """Saves these producers' entries in `kept`, before their first change. Cost: O(1) for each."""
+    def keep(self, producer_ids: NDArray[np.int64]) -> None:
+        """Saves these producers' entries before their first change, until `note_published`. Cost: O(1) for each."""
         for key in set(producer_ids.tolist()):
-            kept.setdefault(key, self._producers.get(key))
+            self._kept.setdefault(key, self._producers.get(key))
 
-    def put_back(self, kept: dict[int, Producer | None], end_offset: int) -> None:
+    def replay_written(self, data: memoryview, table: Table) -> None:
+        """Replays batches that this process has written, and that are not published yet. `put_back` undoes it."""
+        self.keep(table[PRODUCER_ID])
+        self.replay(np.frombuffer(data, np.uint8), table)
+
+    def note_published(self, end_offset: int) -> None:
+        """Notes that all batches up to an offset are published, so the saved entries are no longer needed."""
+        if self._kept:
+            self._kept = {}
+        self.end_offset = end_offset
+
+    def put_back(self, end_offset: int) -> None:
         """Restores the entries that `keep` saved: the later batches, from `end_offset` on, were not written.
 
-        >>> state, kept = ProducerStateManager([Producer(7, 0)]), {}
-        >>> state.keep(np.array([7, 8]), kept)
+        >>> state = ProducerStateManager([Producer(7, 0)])
+        >>> state.keep(np.array([7, 8]))
         >>> state.expire(1, 1)
         [7]
-        >>> state.put_back(kept, 0)
+        >>> state.put_back(0)
         >>> state.producers == [Producer(7, 0)]
         True
         """
         self.end_offset = min(self.end_offset, end_offset)
-        for key, entry in kept.items():
+        for key, entry in self._kept.items():
             now = self._producers.pop(key, None)
             if now is not None and now.transaction_first_offset >= 0:
                 del self._open[now.transaction_first_offset]

@@ -24,6 +24,7 @@ from pylog.log.reading.follower import Follower
 from pylog.log.recovery import loader
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.writing import active_segment
+from pylog.log.writing.published_state import PublishedState
 from pylog.log.writing.writer import LogWriter
 from support.campaign.protocol import Outcome, neighbour, run_once, usual_places
 from support.campaign.scheduler import Schedule
@@ -86,14 +87,14 @@ def size() -> Patches:
 def odd() -> Patches:
     """Segments are made and go under an even epoch; that they did is said only afterwards."""
 
-    def begin_change(self: LogWriter, *, durably: bool = False, **fields: Any) -> None:
+    def begin_change(self: PublishedState, *, durably: bool = False, **fields: Any) -> None:
         if fields:
             (self.header.write_both if durably else self.header.write)(**fields)
 
-    def end_change(self: LogWriter, **fields: Any) -> None:
-        self.header.write_both(epoch=self._slot_now.epoch + 2, **fields)
+    def end_change(self: PublishedState, **fields: Any) -> None:
+        self.header.write_both(epoch=self.slot.epoch + 2, **fields)
 
-    return patch.multiple(LogWriter, begin_change=begin_change, end_change=end_change)
+    return patch.multiple(PublishedState, begin_change=begin_change, end_change=end_change)
 
 
 def poison() -> Patches:

@@ -103,7 +103,7 @@ class CleanedSegment:
         for segment in self._replaced:
             segment.keep()  # for current readers
         directory = self._source.directory
-        writer.begin_change()
+        writer.published.begin_change()
         for output in reversed(self._outputs):
             output.give_suffix(output.names, CLEANED, SWAP)
         self._source.fs.sync_directory(directory)  # from here on it is decided
@@ -113,11 +113,11 @@ class CleanedSegment:
         self._source.fs.sync_directory(directory)  # before the seal, which names the sources, is renamed
         for output in self._outputs:
             output.give_suffix(output.names[1:], SWAP, "")  # no sync: opening the log repeats it
-        writer.end_change()
+        writer.published.end_change()
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]
         made = [(output.base, output.opened(self._appended())) for output in self._outputs]
-        writer.set_state(segments=SegmentView(sorted([*staying, *made])))
+        writer.published.change(segments=SegmentView(sorted([*staying, *made])))
 
     def _remove_others(self) -> None:
         """Removes the files of all sources whose names are not reused, and their producer snapshots."""

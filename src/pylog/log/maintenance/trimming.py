@@ -44,10 +44,10 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
         writer.flush()  # the log start must not be past the durable end
     with source.root_lock.entered():
         source.log_starts.update({source.partition: offset})
-    writer.begin_change(log_start_offset=offset)
+    writer.published.begin_change(log_start_offset=offset)
     writer.epochs.truncate_from_start(offset)
-    writer.end_change()
-    writer.set_state(start_offset=offset, remote_start=None)
+    writer.published.end_change()
+    writer.published.change(start_offset=offset, remote_start=None)
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
 
 
@@ -154,13 +154,13 @@ def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions,
     if start > writer.state.start_offset:
         raise_start(writer, source, start, "retention")
     told = _deletions(writer.state, source.config, decision, going)
-    writer.begin_change()
+    writer.published.begin_change()
     _rename_away(source, pending, going)
-    writer.end_change()
+    writer.published.end_change()
     for facts in told:
         trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
     staying = [item for item in writer.state.segments if item[1] not in going]
-    writer.set_state(segments=SegmentView(staying))
+    writer.published.change(segments=SegmentView(staying))
 
 
 def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: Sequence[LogSegment]) -> list[dict[str, object]]:
@@ -234,7 +234,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     writer.flush()
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
-    writer.begin_change(durably=True, **lowered)
+    writer.published.begin_change(durably=True, **lowered)
     _rename_away(source, pending, list(reversed(later)))
     if copy is None:
         writer.active.file.cut(position)
@@ -245,9 +245,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     cut = writer.epochs.truncate_from_end(end)
     if cut:
         trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
-    slot = writer.header.slot
-    assert slot is not None
-    writer.end_change(truncation_count=slot.truncation_count + 1)
+    writer.published.end_change(truncation_count=writer.published.slot.truncation_count + 1)
     size = before.size_of(target) - position + sum(map(before.size_of, later))
     facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
     trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")

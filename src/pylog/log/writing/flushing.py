@@ -32,16 +32,16 @@ def flush_in_background(partition: PartitionWriter) -> None:
             return
         if writer.state.durable_offset >= writer.state.end_offset:
             return
-        point = writer.sync_point()
+        point = writer.published.sync_point(writer.active)
     try:
         point.file.sync()
     except StorageFailedError as error:
         with partition.locked():
             if partition.writer is not writer:
                 return  # the writer was closed in between, and the log loaded again
-            writer.fail(f"a sync failed ({error}), so the state of the disk is unknown")
-            writer.unreported = error
+            writer.stop.fail(f"a sync failed ({error}), so the state of the disk is unknown")
+            writer.stop.unreported = error
         raise
     with partition.locked():
         if partition.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
-            writer.note_durable(point)  # otherwise another writer has taken over
+            writer.published.note_durable(point)  # otherwise another writer has taken over

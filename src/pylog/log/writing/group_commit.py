@@ -118,7 +118,7 @@ class GroupCommit:
     def _is_settled(request: Request, writer: LogWriter) -> bool:
         """Whether a producer's batch needs no write: it is a duplicate, or is refused."""
         assert request.producer is not None
-        writer.check_alive()  # otherwise records that the previous group failed to write would count as duplicates
+        writer.stop.check()  # otherwise records that the previous group failed to write would count as duplicates
         try:
             known = writer.producers.check(request.producer, request.count)
         except (ProducerError, InvalidTransactionStateError) as error:  # raised by the requesting thread

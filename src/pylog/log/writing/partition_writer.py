@@ -220,7 +220,7 @@ class PartitionWriter:
         """
         self.check_names()
         if self.writer is not None:
-            self.writer.check_alive()
+            self.writer.stop.check()
         if not self.source.options.refresh():
             return False
         self._load()
@@ -249,7 +249,7 @@ class PartitionWriter:
     def take_changes(self) -> None:
         """Applies the changes of other processes. Under both locks; writes nothing."""
         if self.writer is not None:
-            self.writer.check_alive()
+            self.writer.stop.check()
             if not self.writer.is_current() and not self.writer.catch_up():
                 self._load()
         elif not unchanged_since_load(self.source, self.loaded):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from pylog import trace
 from pylog.config import TopicConfig
 from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, epoch_after, make_header
+from pylog.log.producer_state import drop_snapshots
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.torn_tail import set_aside
 from pylog.log.state import LogState
@@ -71,3 +72,10 @@ def take_header(source: Source, loaded: Loaded, wanted: DurablePoint, now_ms: in
             return header
         header.close()
     return make_header(source.fs, source.directory, wanted, now_ms)
+
+
+def remove_snapshots(source: Source, loaded: Loaded, end: int) -> None:
+    """Removes producer snapshots after the log end, which would look like a loss."""
+    stale = drop_snapshots(source.fs, source.directory, loaded.snapshots, end)
+    if stale:
+        trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=stale)

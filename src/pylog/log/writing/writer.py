@@ -13,28 +13,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from pylog import limits, trace
+from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory.leader_epoch_cache import LeaderEpochCache
-from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
-from pylog.log.durable_point import FAILED, DurablePoint, SyncPoint, unsynced_bound
-from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots
+from pylog.errors import StorageFailedError
+from pylog.log.durable_point import DurablePointFile, unsynced_bound
+from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.leader_epochs import epochs_of
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.state import LogState
 from pylog.log.writing.active_segment import ActiveSegment, loaded_segment, new_segment
 from pylog.log.writing.appends_of_others import take_appends
-from pylog.log.writing.readying import first_slot, take_header
+from pylog.log.writing.fail_stop import FailStop
+from pylog.log.writing.published_state import PublishedState
+from pylog.log.writing.readying import first_slot, remove_snapshots, take_header
 from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits
-from pylog.log.writing.sealing import seal_files, take_back, write_derived
+from pylog.log.writing.sealing import next_segment, write_derived
 from pylog.metrics import Counters
-from pylog.record.batch import Table
 from pylog.record.builder import Encoded
 from pylog.record.few import EncodedBatch
 from pylog.record.format import PRODUCER_ID, SIZE
@@ -49,21 +49,18 @@ class LogWriter:
 
     Args:
         source, loaded: the partition, as loaded under the same lock.
-        state: the last published state.
-        publish: receives each new state.
+        state, publish: the last published state, and what receives each new one.
         clock, counters: the log's.
 
     Raises:
         StorageFailedError: the preparation failed; acknowledged records are unchanged.
 
     Attributes:
-        state: the last published state.
-        header: the shared header.
+        published: the state that readers see, and the shared header.
+        stop: whether the log still accepts writes.
         active: the active segment.
         producers: the producer state at the log end.
         epochs, leader_epoch: the leader epochs, and that of new batches.
-        failure: why no more writes are possible, or None.
-        unreported: the error of a background flush, which the next call raises.
         checked_offset: records before it were acknowledged while the log's names led to its files.
         is_catching_up: true while a change of another process is not yet published.
     """
@@ -77,50 +74,69 @@ class LogWriter:
         clock: Clock,
         counters: Counters,
     ) -> None:
-        self._source, self._loaded = source, loaded
+        self._source = source
         self._fs, self._directory, self._config = source.fs, source.directory, source.config
         self._held, self._put_ms = source.held, 0  # time of the last write
-        self._publish, self._clock, self._counters = publish, clock, counters
-        self.failure: str | None = None
+        self._clock, self._counters = clock, counters
         self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
-        self.unreported: StorageFailedError | None = None
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
         self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded))
         self.leader_epoch = max(loaded.leader_epoch, self.epochs.last, 0)
-        self._producers_before: dict[int, Producer | None] = {}  # saved for records that are not published yet
-        self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
         self._syncs = self._rolls = self._amid_roll = False  # the call syncs; a segment was filled; a roll is in progress
-        self._open_active()
-        stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self.active.next_offset)
-        if stale:
-            trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self.active.next_offset, files=stale)
-        self.epochs.assign(self.leader_epoch, self.state.end_offset, loaded.epochs)
+        state = self._open_active(loaded, state)
+        remove_snapshots(source, loaded, self.active.next_offset)
+        self.epochs.assign(self.leader_epoch, state.end_offset, loaded.epochs)
         wanted = first_slot(
-            loaded, self.state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
+            loaded, state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
         )
-        self.header = take_header(source, loaded, wanted, clock.now_ms())
-        header, is_changed = self.header, lambda: self.is_catching_up or self.header.changed()
-        self._held.hold_files(header.file, self.active.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
+        header = take_header(source, loaded, wanted, clock.now_ms())
+        self.published = PublishedState(header, state, self.producers, self._held, publish)
+        self.stop = FailStop(source, header)
+        held, file = self._held, self.active.file.raw
+        held.hold_files(
+            header.file, file, is_deleted=header.says_deleted, is_changed=lambda: self.is_catching_up or header.changed()
+        )
         self.checked_offset = self.active.next_offset  # acknowledged records before it have had the right names
-        self.set_state(
+        slot = self.published.slot
+        self.published.change(
             active_size=self.active.size,
             end_offset=self.active.next_offset,
-            durable_offset=self._slot_now.durable_offset,
-            start_offset=self._slot_now.log_start_offset,
+            durable_offset=slot.durable_offset,
+            start_offset=slot.log_start_offset,
         )
 
     # ---- before the first write ----------------------------------------------------------------------------------------------
 
-    def _open_active(self) -> None:
-        """Opens the active segment, or creates the log's first one."""
-        loaded = self._loaded
-        active, builder = self.state.active, loaded.builder
+    @property
+    def state(self) -> LogState:
+        """The last published state."""
+        return self.published.state
+
+    @property
+    def header(self) -> DurablePointFile:
+        """The shared header."""
+        return self.published.header
+
+    @property
+    def failure(self) -> str | None:
+        """Why no more writes are possible, or None."""
+        return self.stop.reason
+
+    def _open_active(self, loaded: Loaded, state: LogState) -> LogState:
+        """Opens the active segment, or creates the log's first one. Returns the state with it."""
+        active, builder = state.active, loaded.builder
         if active is None or builder is None:
-            self.state = self._begin_segment(self.state.end_offset)
-            return
+            return self._with_segment(state, new_segment(self._source, state.end_offset, self._clock.now_ms()))
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self.active = loaded_segment(self._source, loaded, active, builder)
+        return state
+
+    def _with_segment(self, state: LogState, active: ActiveSegment) -> LogState:
+        """Appends to a new segment from now on. Returns the state with it, which the caller must publish."""
+        self.active, base = active, active.base_offset
+        segments = state.segments.with_added(base, active.segment)
+        return replace(state, segments=segments, active=active.segment, active_size=0, end_offset=base)
 
     # ---- writes of other processes -------------------------------------------------------------------------------------------
 
@@ -129,9 +145,7 @@ class LogWriter:
 
         The header alone is not sufficient: a process that dies during an append does not change it.
         """
-        slot = self.header.slot
-        even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
-        return even and not self._stale and not self.header.changed() and self.active.file.is_as_left(self.active.size)
+        return not self._stale and self.published.is_current() and self.active.file.is_as_left(self.active.size)
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Adds the appends of another process. Returns False after any other change, or if the batches are not as expected.
@@ -151,7 +165,7 @@ class LogWriter:
         if slot is None:
             return False
         self.active.segment.note_others(self._clock.now_ms())
-        self._show(self._with_written(slot, slot.durable_offset))
+        self.published.show(self.published.with_written(self.active, slot, slot.durable_offset))
         return True
 
     # ---- append --------------------------------------------------------------------------------------------------------------
@@ -170,8 +184,9 @@ class LogWriter:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
             RecordTooLargeError: a batch exceeds `segment_bytes`.
         """
-        if self.failure is not None or self.unreported is not None:
-            self.check_alive()
+        stop = self.stop
+        if stop.reason is not None or stop.unreported is not None:
+            stop.check()
         self._raise_bound(level, size)
         self._syncs = level.name == "SYNC"
         self._stale = True  # until the append is complete or undone: after an interrupt the log is loaded again
@@ -195,38 +210,25 @@ class LogWriter:
         """Cleans up after a failure: keeps records in the published header, which others may have read; cuts off all others."""
         slot = self.header.refresh()
         if slot is not None and self.state.end_offset < self.active.next_offset == slot.published_offset:
-            self._show(self._with_written(slot, slot.durable_offset))
+            self.published.show(self.published.with_written(self.active, slot, slot.durable_offset))
             self._stale = False
         else:
             self._undo()
-
-    def check_alive(self) -> None:
-        """Raises after a failed sync: first the error of a background flush, then ClosedError."""
-        error, self.unreported = self.unreported, None
-        if error is not None:
-            raise error
-        if self.failure is not None:
-            raise ClosedError(self.failure, path=self._directory)
 
     def _raise_bound(self, level: Durability, size: int) -> None:
         """Writes the largest distance of two unsynced batches to the header, before the first of them (reliability 3.1).
 
         The bound applies to the segment; a roll lowers it.
         """
-        if level.name == "INTERVAL" and self.active.size - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
+        if level.name == "INTERVAL" and self.active.size - self.published.slot.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
         self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
-        if self._unsynced_bytes > self._slot_now.unsynced_bytes:
+        if self._unsynced_bytes > self.published.slot.unsynced_bytes:
             try:
                 self.header.write_both(unsynced_bytes=self._unsynced_bytes)
             except StorageFailedError as error:
                 self.break_off(error, "the header could not be written")
                 raise
-
-    @property
-    def _slot_now(self) -> DurablePoint:
-        assert self.header.slot is not None
-        return self.header.slot
 
     def _append_piece(self, piece: Encoded) -> None:
         """Writes the batches of a piece, and rolls when the segment is full."""
@@ -254,23 +256,18 @@ class LogWriter:
         self._put_ms = now_ms
         self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
-            self._note_producers(batch.data, batch.table)
+            self.producers.replay_written(batch.data, batch.table)
 
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes and indexes some batches of a piece."""
         self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from())
         self._put_ms = now_ms
         if piece.table.item(PRODUCER_ID, first) >= 0:
-            self._note_producers(piece.data, np.ascontiguousarray(piece.table[:, first:end]))
+            self.producers.replay_written(piece.data, np.ascontiguousarray(piece.table[:, first:end]))
 
     def _send_from(self) -> int:
         """Returns how many unsent bytes start the write-back: early if a sync follows, in this call or in a roll."""
         return 0 if self._syncs else limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
-
-    def _note_producers(self, data: memoryview, table: Table) -> None:
-        """Replays batches in the file into the producer state."""
-        self.producers.keep(table[PRODUCER_ID], self._producers_before)
-        self.producers.replay(np.frombuffer(data, np.uint8), table)
 
     def _undo(self) -> None:
         """Cuts off unpublished records, so that the next append begins where this one did.
@@ -280,20 +277,20 @@ class LogWriter:
         """
         self.active.step_back(self.state.active_size, self.state.end_offset)
         with contextlib.suppress(StorageFailedError):
-            if self._slot_now.epoch % 2 == 0:
-                self.begin_change()
+            if self.published.slot.epoch % 2 == 0:
+                self.published.begin_change()
         try:
             self.active.file.cut(self.active.size)
         except StorageFailedError as error:  # also if the disk is full: a reload would include the failed records
-            self.fail(f"a failed append could not be cut off again ({error})")
+            self.stop.fail(f"a failed append could not be cut off again ({error})")
             return
         try:
             self.active.index_again()
-            self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self.active.ends())
+            self.header.write_both(epoch=self.published.slot.epoch // 2 * 2 + 2, **self.active.ends())
         except StorageFailedError:
             return
-        self.producers.put_back(self._producers_before, self.active.next_offset)
-        self.set_state(durable_offset=self.active.next_offset)
+        self.producers.put_back(self.active.next_offset)
+        self.published.change(durable_offset=self.active.next_offset)
         self._stale = False
 
     def _commit(self, level: Durability) -> None:
@@ -303,7 +300,7 @@ class LogWriter:
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
         digest = self.active.digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
-        state = self._with_written(said.slot, offset if durable else self.state.durable_offset)
+        state = self.published.with_written(self.active, said.slot, offset if durable else self.state.durable_offset)
         try:
             if durable:
                 began = self._clock.monotonic()
@@ -316,57 +313,13 @@ class LogWriter:
             self.break_off(error, "the written records could not be made durable and published")
             raise
         self.active.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
-        self._show(state)
-
-    def _with_written(self, slot: DurablePoint, durable_offset: int) -> LogState:
-        """Returns the state with all written records, and its slot."""
-        return replace(
-            self.state,
-            epoch=slot.epoch,
-            truncation_count=slot.truncation_count,
-            active_size=self.active.size,
-            end_offset=self.active.next_offset,
-            durable_offset=durable_offset,
-            first_unstable_offset=self.producers.first_unstable_offset,
-        )
-
-    def set_state(self, **changes: Any) -> None:
-        """Publishes the state with some fields changed."""
-        slot = self._slot_now
-        self._show(replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes))
-
-    def _show(self, state: LogState) -> None:
-        self._producers_before = {}
-        self.producers.end_offset = state.end_offset
-        self.state = state
-        if state.active is not None:
-            state.active.size = state.active_size
-        self._publish(state)
-
-    def fail(self, reason: str) -> None:
-        """Ends all writing. A sync is never retried, because the system may have marked the pages clean (fsyncgate)."""
-        self.failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
-        trace.later(trace.WRITING_FAILED, self._source.partition, reason=self.failure)
-        with contextlib.suppress(StorageFailedError):  # the first failure is reported
-            self.header.write(flags=FAILED)
+        self.published.show(state)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
         """Ends writing after a failure during a change. After a lack of space or descriptors, the log is only loaded again."""
-        if isinstance(error, DirectoryReplacedError):
-            self.failure = str(error)  # and nothing is written: the header may belong to the new directory
-        elif error.passes:
-            self._stale = True
-        else:
-            self.fail(f"{what} ({error})")
+        self._stale = not self.stop.take(error, what) or self._stale
 
     # ---- roll ----------------------------------------------------------------------------------------------------------------
-
-    def _begin_segment(self, base_offset: int) -> LogState:
-        """Creates an empty active segment with a durable name. Returns the state with it, which the caller must publish."""
-        self.active = new_segment(self._source, base_offset, self._clock.now_ms())
-        segment = self.active.segment
-        segments = self.state.segments.with_added(base_offset, segment)
-        return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def roll(self) -> None:
         """Seals the active segment and starts the next one at the log end (storage-format 6.3.7).
@@ -377,16 +330,18 @@ class LogWriter:
         """
         full, can_undo, self._rolls, self._amid_roll = self.active, True, True, True
         try:
-            self.begin_change()
+            self.published.begin_change()
             if not full.file.trim(full.size):
                 full.file.raw.sync()
             can_undo = False
-            begun = self._next_segment()
-            if isinstance(begun, LogState):
+            begun = next_segment(
+                self._source, full, self.producers, self.published.slot.active_inode, self._clock, self.stop.fail
+            )
+            if isinstance(begun, ActiveSegment):
                 self._turn_to(begun, full)
             else:
                 can_undo = True
-                self.end_change()
+                self.published.end_change()
             self._amid_roll = False
         except StorageFailedError as error:
             if can_undo and error.passes:
@@ -394,45 +349,18 @@ class LogWriter:
             else:
                 self.break_off(error, "a segment could not be sealed")
             raise
-        if not isinstance(begun, LogState):
+        if isinstance(begun, StorageFailedError):
             raise begun
 
-    def _turn_to(self, begun: LogState, sealed: ActiveSegment) -> None:
+    def _turn_to(self, begun: ActiveSegment, sealed: ActiveSegment) -> None:
         """Publishes the new segment. It and all earlier records are durable, even if the header cannot be written."""
-        self.state = begun
+        self.published.state = self._with_segment(self.state, begun)
         self._held.hold_active(self.active.file.raw)
         try:
-            self.end_change(unsynced_bytes=self._unsynced_bytes, **self.active.ends())
+            self.published.end_change(unsynced_bytes=self._unsynced_bytes, **self.active.ends())
         finally:
             sealed.segment.seal(sealed.size)  # the file closes itself: a background flush may be using it
-            self.set_state(durable_offset=self.active.next_offset)
-
-    def _next_segment(self) -> LogState | StorageFailedError:
-        """Writes the files that seal the active segment, and creates the next one. Returns the error if the disk is full."""
-        try:
-            seal_files(self._source, self.active, self.producers, self._slot_now.active_inode, self._clock)
-            return self._begin_segment(self.active.next_offset)
-        except StorageFailedError as error:
-            self._take_back()
-            return error
-
-    def _take_back(self) -> None:
-        try:
-            take_back(self._fs, self._directory, self.active.next_offset)
-        except StorageFailedError as error:
-            if error.errno in NO_ROOM:  # the append cannot be undone while it exists
-                self.fail(f"an incomplete new segment could not be removed ({error})")
-            raise
-
-    def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
-        """Marks the start of a change of segments: other processes refresh when it is complete."""
-        self._held.check()
-        write = self.header.write_both if durably else self.header.write
-        write(epoch=self._slot_now.epoch + 1, **fields)
-
-    def end_change(self, **fields: Any) -> None:
-        """Marks the end of the change."""
-        self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
+            self.published.change(durable_offset=self.active.next_offset)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -444,16 +372,6 @@ class LogWriter:
         """
         if self.failure is None and self.state.durable_offset < self.state.end_offset:
             self._commit(Durability.SYNC)
-
-    def sync_point(self) -> SyncPoint:
-        """Returns the point that a sync of the active segment would make durable now."""
-        return SyncPoint(self.active.file.raw, self._slot_now.epoch, self.active.size, self.active.next_offset)
-
-    def note_durable(self, point: SyncPoint) -> None:
-        """Notes a successful sync of a point, unless segments have changed since."""
-        if point.epoch == self._slot_now.epoch and point.offset > self.state.durable_offset:
-            self.header.write(durable_position=point.position, durable_offset=point.offset)
-            self.set_state(durable_offset=point.offset)
 
     def close(self) -> bool:
         """Flushes, writes the derived files, closes. Returns whether the partition is left as after a clean shutdown."""
