@@ -74,9 +74,8 @@ class PartitionLog:
         self._is_exclusive = context.exclusive
         self._is_internal = source.partition.topic in INTERNAL_TOPICS
         self.public: object | None = None
-        self._closed = False
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
-        self._pid = process_id()
+        self._closed, self._pid = False, process_id()
         self._state: LogState
         self._writer: PartitionWriter | None = None
         if source.writable:
