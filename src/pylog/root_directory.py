@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pylog import trace
 from pylog.clock import Clock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
-from pylog.directory.topic_names import parse_partition_directory
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import DirectoryReplacedError
 from pylog.fs import HeldDirectory, join, remove_derived, write_atomically
 from pylog.log.partition_log import PartitionLog
