@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import difflib
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral
 from typing import Final, TypeGuard
 
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, InvalidTypeError
 
 RENAMED: Final[Mapping[str, str]] = {  # names of an earlier version, and Kafka's, with today's
     "group": "group_id",
@@ -35,14 +36,37 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
         low, high: the smallest and the largest number that is accepted.
 
     Raises:
-        InvalidArgumentError: the value is not a whole number, or is out of the range.
+        InvalidTypeError: the value is not a whole number.
+        InvalidArgumentError: it is out of the range.
 
     >>> checked_int("max_rows", 5, 1, 10)
     5
     """
-    if not is_int(value) or not low <= value <= high:
+    if not is_int(value):
+        raise InvalidTypeError(f"{name}={value!r} is not an int from {low} to {high}")
+    if not low <= value <= high:
         raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
     return int(value)
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuses a value that cannot be called; None is no value.
+
+    Raises:
+        InvalidTypeError: it cannot be called.
+    """
+    if value is not None and not callable(value):
+        raise InvalidTypeError(f"{name}={value!r} cannot be called")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Returns a question with the nearest known names, for the end of a message; empty if none is near.
+
+    >>> did_you_mean("retenton_ms", ["retention_ms", "segment_bytes"])
+    '; did you mean retention_ms?'
+    """
+    near = difflib.get_close_matches(given, known, 3, 0.8)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def check_option_names(
@@ -57,15 +81,21 @@ def check_option_names(
         instead: what to do instead, by the name of an option of other libraries.
 
     Raises:
-        InvalidArgumentError: an option does not exist. The error has today's name of one that was renamed, and all known names.
+        InvalidArgumentError: an option does not exist. The error has today's name of one that was renamed, the nearest names of
+            one that is misspelt, or all known names.
 
     >>> check_option_names("consumer", ["group"], ["group_id"])
     Traceback (most recent call last):
-    pylog.errors.InvalidArgumentError: unknown consumer option group; group: use group_id; known: group_id
+    pylog.errors.InvalidArgumentError: unknown consumer option group: use group_id
+    >>> check_option_names("consumer", ["grup_id"], ["group_id"])
+    Traceback (most recent call last):
+    pylog.errors.InvalidArgumentError: unknown consumer option grup_id; did you mean group_id?
     """
     unknown = sorted(set(given) - set(known))
     if not unknown:
         return
-    hints = {name: f"use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known} | dict(instead or {})
-    told = "".join(f"; {name}: {hints[name]}" for name in unknown if name in hints)
-    raise InvalidArgumentError(f"unknown {kind} option {', '.join(unknown)}{told}; known: {', '.join(known)}")
+    hints = {name: f": use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known}
+    hints |= {name: f": {hint}" for name, hint in (instead or {}).items()}
+    told = [f"{name}{hints.get(name) or did_you_mean(name, known)}" for name in unknown]
+    others = f"; known: {', '.join(known)}" if told == unknown else ""
+    raise InvalidArgumentError(f"unknown {kind} option {'; '.join(told)}{others}")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pylog import limits
 from pylog.arguments import RENAMED, check_option_names, checked_int
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, InvalidTypeError
 
 COMPRESSION_TYPES = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
 CLEANUP_POLICIES = ("delete", "compact")
@@ -190,6 +190,30 @@ class TopicConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
 
+def topic_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of a topic by the names of `TopicConfig`.
+
+    Args:
+        given: options by name, with underscores or with Kafka's dots; `config` may hold a mapping of more.
+
+    Raises:
+        InvalidArgumentError: an option is given twice, or `config` is not a mapping.
+
+    >>> topic_options({"retention.ms": 5, "config": {"segment.bytes": 100}})
+    {'retention_ms': 5, 'segment_bytes': 100}
+    """
+    more = given.get("config", {})
+    if not isinstance(more, Mapping):
+        raise InvalidTypeError(f"config={more!r} is not a mapping of options")
+    found: dict[str, Any] = {}
+    for name, value in [*((name, value) for name, value in given.items() if name != "config"), *more.items()]:
+        option = name.replace(".", "_") if isinstance(name, str) else name
+        if option in found:
+            raise InvalidArgumentError(f"the option {option} is given twice")
+        found[option] = value
+    return found
+
+
 def topic_config(options: Mapping[str, Any]) -> TopicConfig:
     """Returns the configuration with the given options of a topic.
 
@@ -201,6 +225,7 @@ def topic_config(options: Mapping[str, Any]) -> TopicConfig:
     """
     known = [field.name for field in dataclasses.fields(TopicConfig)]
     hints = {name: f"use {RENAMED[name]}" for name in ("partitions", "num_partitions")}  # arguments of `create_topic`
+    hints["replication_factor"] = "leave it out: a store keeps one copy"
     check_option_names("topic", options, known, hints)
     return TopicConfig(**options)
 

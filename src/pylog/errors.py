@@ -104,6 +104,10 @@ class InvalidArgumentError(PylogError, ValueError):
     """An argument, option or configuration value is invalid; nothing was written."""
 
 
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """An argument has a type that the call does not accept; nothing was written."""
+
+
 class InvalidTopicError(InvalidArgumentError):
     """A topic name breaks Kafka's naming rule, or names one of Kafka's internal topics, which only the store itself may write."""
 

@@ -7,7 +7,7 @@ shutdown checkpoints. It does not use the clients. `pylog.store.Store` documents
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from pylog.errors import (
     PylogError,
     ReadOnlyError,
     StorageFailedError,
+    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, living, process_id
@@ -45,7 +46,7 @@ from pylog.root_directory import RootDirectory
 from pylog.topics.checking import check_catalog
 from pylog.topics.kept import KeptByTopic
 from pylog.topics.listing import find_topic, find_topics
-from pylog.topics.making import check_completable, check_more, check_partition_count, check_settable
+from pylog.topics.making import check_completable, check_more, check_partition_count, check_same, check_settable
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition
 from pylog.topics.topic import Topic, check_partition
 
@@ -391,3 +392,17 @@ class LogManager:
         """Releases only the locks, after a failed open."""
         if self.locks is not None:
             self.locks.close()
+
+
+def created_topic(
+    manager: LogManager, name: str, partition_count: int | None, options: Mapping[str, Any], *, exist_ok: bool
+) -> Topic:
+    """Returns a topic that was created, or with `exist_ok` one that existed. Raises as `Store.create_topic`."""
+    try:
+        return manager.create_topic(name, 1 if partition_count is None else partition_count, **options)
+    except TopicAlreadyExistsError:
+        if not exist_ok:
+            raise
+        topic = manager.topic(name)
+        check_same(topic, partition_count, options)
+        return topic

@@ -38,8 +38,7 @@ class StoreOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise InvalidArgumentError(f"mode={self.mode!r} is not one of {', '.join(MODES)}")
-        if not isinstance(self.durability, Durability):
-            raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
+        object.__setattr__(self, "durability", Durability.of(self.durability))
         if not isinstance(self.offsets, OffsetsConfig):
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
         for name, (low, high) in RANGES.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from pylog import trace
 from pylog.clock import Clock
+from pylog.config import topic_options
 from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
@@ -18,7 +19,7 @@ from pylog.log.log import Log, log_over
 from pylog.log.maintenance.cleaning_round import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.recovery.findings import Finding
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, created_topic
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
 from pylog.offsets.offset_manager import OffsetManager
@@ -104,20 +105,22 @@ class Store(FactoryMade, factory="pylog.open"):
         """
         return self._manager.topic(name)
 
-    def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
+    def create_topic(self, name: str, partition_count: int | None = None, *, exist_ok: bool = False, **config: Any) -> Topic:
         """Creates a topic, and returns it. Durable when it returns.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
-            partition_count: number of partitions.
-            config: options of `TopicConfig` by name, such as `retention_ms`.
+            partition_count: number of partitions; by default 1.
+            exist_ok: true to return a topic that exists already, as it is. Arguments that are given must be as they are there.
+            config: options of `TopicConfig` by name, such as `retention_ms`. Kafka's names with dots are accepted, too, as
+                `**{"retention.ms": 5}` or in a mapping `config`.
 
         Raises:
             InvalidTopicError, InvalidArgumentError, TopicAlreadyExistsError, ReadOnlyError: nothing was written.
             IllegalStateError: the same; a Kafka broker owns the directory, and would set aside topics that it did not create.
             StorageFailedError: the topic may exist or not.
         """
-        return self._manager.create_topic(name, partition_count, **config)
+        return created_topic(self._manager, name, partition_count, topic_options(config), exist_ok=exist_ok)
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Raises a topic's number of partitions, and returns the topic.
@@ -140,7 +143,7 @@ class Store(FactoryMade, factory="pylog.open"):
 
         Args:
             name: the topic.
-            config: options of `TopicConfig` by name; None restores an option's default. Other options stay.
+            config: options of `TopicConfig`, named as for `create_topic`; None restores an option's default. Other options stay.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
@@ -149,7 +152,7 @@ class Store(FactoryMade, factory="pylog.open"):
 
         Cost: one durable replacement of a small file, and a short lock of each partition.
         """
-        return self._manager.alter_topic(name, **config)
+        return self._manager.alter_topic(name, **topic_options(config))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic, its records, and the offsets that groups have committed for it. Durable when it returns.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from pylog import limits
+from pylog.arguments import checked_int
 from pylog.background import Background
 from pylog.errors import InvalidArgumentError
 from pylog.log.maintenance.cleaner import clean, clean_due
@@ -67,7 +69,7 @@ class Upkeep:
         return sum(for_each_partition([*tasks, *others]))
 
     def _now_ms(self, given: int | None) -> int:
-        return self._manager.clock.now_ms() if given is None else given
+        return self._manager.clock.now_ms() if given is None else checked_int("now_ms", given, 0, limits.INT64_MAX)
 
     def _deleted(self, key: TopicPartition, now_ms: int) -> int:
         return self._retain(key, now_ms, dry_run=False).segments

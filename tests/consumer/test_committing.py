@@ -87,7 +87,7 @@ def test_offsets_of_ones_own_choice_are_committed_as_they_are_given(store: pylog
     [
         ({T0: 11}, pylog.OffsetOutOfRangeError, "past the end"),
         ({T0: -1}, pylog.InvalidArgumentError, "offset=-1"),
-        ({TopicPartition("t", 9): 1}, pylog.UnknownTopicOrPartitionError, "no partition 9"),
+        ({TopicPartition("t", 9): 1}, pylog.UnknownTopicOrPartitionError, "partition 9 of"),
         ({TopicPartition("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
         ({T0: OffsetAndMetadata(1, "x" * 5_000)}, pylog.InvalidArgumentError, "metadata"),
         ({"t": 1}, pylog.InvalidArgumentError, "not a partition"),

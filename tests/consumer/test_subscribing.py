@@ -270,7 +270,7 @@ def test_partitions_that_are_none_are_refused(store: pylog.Store, wrong: Any) ->
 
 
 def test_a_partition_that_there_is_not_is_refused(store: pylog.Store) -> None:
-    with store.consumer() as consumer, pytest.raises(pylog.UnknownTopicOrPartitionError, match="no partition 2"):
+    with store.consumer() as consumer, pytest.raises(pylog.UnknownTopicOrPartitionError, match="partition 2 of"):
         consumer.assign([T0, ("t", 2)])
 
 
@@ -289,7 +289,10 @@ def test_a_partition_that_is_not_assigned_is_an_error_that_names_those_that_are(
     consumer = store.consumer()
     consumer.assign([T0])
     for ask in (consumer.position, consumer.pause, consumer.resume, consumer.seek_to_end, lambda place: consumer.seek(place, 0)):
-        with pytest.raises(pylog.IllegalStateError, match="t-1 is not assigned to this consumer; its partitions are t-0"):
+        with pytest.raises(
+            pylog.IllegalStateError,
+            match="t-1 is not assigned to this consumer; its partitions are t-0; poll first, or assign it",
+        ):
             ask(T1)
     consumer.close()
 

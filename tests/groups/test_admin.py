@@ -200,7 +200,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[pylog.PylogError], str]] = [
     ("g", {"to": "later"}, InvalidArgumentError, "to='later'"),
     ("g", {"shift_by": 1, "scope": "t"}, InvalidArgumentError, "committed nothing for t-1; there is nothing to shift"),
     ("g", {"to": 1, "scope": "v"}, pylog.UnknownTopicOrPartitionError, "no topic 'v'"),
-    ("g", {"to": 1, "scope": [("t", 2)]}, pylog.UnknownTopicOrPartitionError, "no partition 2"),
+    ("g", {"to": 1, "scope": [("t", 2)]}, pylog.UnknownTopicOrPartitionError, "partition 2 of"),
     ("g", {"to": 1, "scope": [("v", 0)]}, pylog.UnknownTopicOrPartitionError, "no topic 'v'"),
     ("g", {"to": 1, "scope": [5]}, InvalidArgumentError, "5 is not a partition"),
     ("g", {"to": 1, "scope": 5}, InvalidArgumentError, "scope=5 is not"),
@@ -390,7 +390,7 @@ def test_a_file_with_one_wrong_line_changes_no_group(store: Store, tmp_path: Pat
     store.offsets.commit("g", {T0: 3})
     (tmp_path / "bad.csv").write_text("g,t,0,9\nh,t,5,1\n")
     written = ends(store)
-    with pytest.raises(pylog.UnknownTopicOrPartitionError, match="no partition 5"):
+    with pytest.raises(pylog.UnknownTopicOrPartitionError, match="partition 5 of"):
         pylog.import_offsets(store, tmp_path / "bad.csv")
     (tmp_path / "bad.csv").write_text('g,t,0,9\n"",t,0,1\n')
     with pytest.raises(InvalidArgumentError, match="name is empty"):

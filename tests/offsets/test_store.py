@@ -126,7 +126,7 @@ BAD: list[tuple[Any, Any, type[pylog.PylogError], str]] = [
     ("g", {T0: OffsetAndMetadata(1, "\udc00")}, pylog.InvalidArgumentError, "surrogate"),
     ("g", {T0: OffsetAndMetadata(1, b"m")}, pylog.InvalidArgumentError, "not text"),  # type: ignore[arg-type]
     ("g", {T0: OffsetAndMetadata(1, "", -2)}, pylog.InvalidArgumentError, "leader_epoch=-2"),
-    ("g", {("t", 2): 1}, pylog.UnknownTopicOrPartitionError, "no partition 2"),
+    ("g", {("t", 2): 1}, pylog.UnknownTopicOrPartitionError, "partition 2 of"),
     ("g", {("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
     ("g", {"t-0": 1}, pylog.InvalidArgumentError, "not a partition"),
 ]

@@ -412,7 +412,7 @@ def test_the_largest_record_that_send_takes_is_one_that_the_log_takes(store: Sto
         {"max_block_ms": True},
         {"max_request_size": 0},
         {"compression": "brotli"},
-        {"durability": "sync"},
+        {"durability": "disk"},
         {"enable_idempotence": 1},
         {"partitioner": "sticky"},
         {"key_serializer": "utf-8"},

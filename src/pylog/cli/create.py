@@ -8,9 +8,11 @@ from cyclopts import Parameter
 
 from pylog.arguments import checked_int
 from pylog.cli.app import TOPICS, Json, StorePath, TopicName, command
+from pylog.cli.exits import CommandFailed
 from pylog.cli.output import print_json, print_line
 from pylog.cli.settings import kafka_name, parsed_options
 from pylog.cli.stores import writing
+from pylog.errors import TopicAlreadyExistsError
 from pylog.limits import MAX_PARTITIONS
 
 ConfigOptions = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
@@ -36,7 +38,10 @@ def create(
     options = parsed_options(config or ())
     count = checked_int("--partitions", partitions, 1, MAX_PARTITIONS)
     with writing(store, make=True) as opened:
-        made = opened.create_topic(topic, count, **options)
+        try:
+            made = opened.create_topic(topic, count, **options)
+        except TopicAlreadyExistsError as error:
+            raise CommandFailed(f"topic {topic!r} exists already") from error
     if json:
         changed = {kafka_name(name): value for name, value in made.config.changed().items()}
         print_json({"topic": made.name, "id": made.id, "partitions": made.partition_count, "config": changed})

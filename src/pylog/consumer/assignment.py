@@ -121,7 +121,8 @@ class ConsumerAssignment:
         found = self.places.get(partition)
         if found is None:
             some = ", ".join(sorted(map(name, self.places))[:10]) or "none"
-            raise IllegalStateError(f"{name(partition)} is not assigned to this consumer; its partitions are {some}")
+            told = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
+            raise IllegalStateError(f"{told}; poll first, or assign it")
         return found
 
     def positions(self) -> Offsets:

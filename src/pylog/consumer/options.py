@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pylog import limits
-from pylog.arguments import check_option_names, is_int
+from pylog.arguments import check_callable, check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
@@ -19,6 +19,7 @@ from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
 
+_INSTEAD: Final = {"bootstrap_servers": "a consumer belongs to an open store; leave it out"}
 _LOWEST: Final = {
     "auto_commit_interval_ms": 0,
     "max_poll_records": 1,
@@ -131,8 +132,7 @@ class ConsumerOptions:
         if self.isolation_level not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation_level={self.isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
+            check_callable(name, getattr(self, name))
             refuse_coroutine_function(name, getattr(self, name), "pass a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
@@ -149,7 +149,7 @@ class ConsumerOptions:
         Raises:
             InvalidArgumentError: an option does not exist; the message lists the known ones.
         """
-        check_option_names("consumer", options, [field.name for field in dataclasses.fields(cls)])
+        check_option_names("consumer", options, [field.name for field in dataclasses.fields(cls)], _INSTEAD)
         return cls(**options)
 
     @property

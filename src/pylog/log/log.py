@@ -370,7 +370,7 @@ class Log(FactoryMade, factory="Store.log"):
             start: the first offset.
             end: the offset after the last one.
         """
-        return self._partition_log.size_between(start, end)
+        return self._partition_log.size_between(offset_given("start", start), offset_given("end", end))
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
         """Returns offsets that split the records from `start` up to `end` into parts of about `max_bytes` each.

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from pylog.config import Durability, TopicConfig, codec_of, compression_level
 from pylog.directory.topic_names import INTERNAL_TOPICS
-from pylog.errors import InvalidArgumentError
 from pylog.record.builder import BatchEncoder
 from pylog.record.compression import codec_id
 from pylog.record.timestamps import TimestampBounds
@@ -91,10 +90,8 @@ class Encoders:
 
 
 def level_given(durability: Durability | None, default: Durability) -> Durability:
-    """Returns the durability argument, or else the default."""
-    if durability is not None and not isinstance(durability, Durability):
-        raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
-    return durability or default
+    """Returns the durability argument, a level or its name, or else the default."""
+    return default if durability is None else Durability.of(durability)
 
 
 class Options:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pylog.config import Durability
-from pylog.errors import PylogError
+from pylog.errors import InvalidTypeError, PylogError
 from pylog.factory_made import FactoryMade
 from pylog.offsets.image import Skipped
 from pylog.offsets.offset_manager import OffsetManager, PartitionLike
@@ -56,6 +56,8 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
+        if not isinstance(offsets, Mapping):
+            raise InvalidTypeError(f"offsets must be a mapping, as in {{('orders', 0): 1}}, and not {offsets!r}")
         self._manager.commit(group_id, offsets, durability=durability)
 
     def fetch(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:

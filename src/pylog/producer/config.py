@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pylog import limits
-from pylog.arguments import check_option_names, is_int
+from pylog.arguments import check_callable, check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
@@ -79,13 +79,12 @@ class ProducerConfig:
             raise InvalidArgumentError(f"compression={self.compression!r} is not one of {', '.join(COMPRESSION_TYPES)}")
         for name, (low, high) in _RANGES.items():
             object.__setattr__(self, name, _checked_number(name, getattr(self, name), low, high))
-        if self.durability is not None and not isinstance(self.durability, Durability):
-            raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
+        if self.durability is not None:
+            object.__setattr__(self, "durability", Durability.of(self.durability))
         if not isinstance(self.enable_idempotence, bool):
             raise InvalidArgumentError(f"enable_idempotence={self.enable_idempotence!r} is not True or False")
         for name in ("key_serializer", "value_serializer"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
+            check_callable(name, getattr(self, name))
             refuse_coroutine_function(name, getattr(self, name), "give a plain function")
         refuse_coroutine_function("partitioner", self.partitioner, "give a plain function")
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
@@ -131,8 +130,8 @@ def _check_acks(acks: object) -> None:
     """Refuses `acks=0`, and unknown values."""
     if isinstance(acks, bool) or acks not in ("all", -1, 1):
         raise InvalidArgumentError(
-            f"acks={acks!r} is not supported; use 'all', -1 or 1. To send without waiting, ignore the future and set "
-            "durability=Durability.OS"
+            f"acks={acks!r} is not supported; use 'all', -1 or 1. To send without waiting, use durability=\"os\" and ignore the "
+            "future"
         )
 
 

@@ -68,8 +68,8 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     >>> schema_of(["offset", "value"]).names
     ['offset', 'value']
     """
-    unknown = [name for name in columns if name not in TYPES]
-    if isinstance(columns, str) or unknown or not columns or len(set(columns)) != len(columns):
+    names = columns if isinstance(columns, Sequence) and not isinstance(columns, str | bytes) else ()
+    if not names or any(name not in TYPES for name in names) or len(set(names)) != len(names):
         raise InvalidArgumentError(f"columns {columns!r}: choose at least one, and each at most once, from {', '.join(TYPES)}")
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from pylog import limits
+from pylog.arguments import did_you_mean
 from pylog.directory.partition_metadata import read_topic_id
-from pylog.directory.topic_names import check_topic_name
+from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileKind, FileSystem, at_most, join
 from pylog.record.types import TopicPartition
@@ -43,8 +44,9 @@ def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
     check_topic_name(name)
     found = find_topics(fs, root)
     if name not in found:
-        some = ", ".join(list(found)[:10]) or "none"
-        raise UnknownTopicOrPartitionError(f"{root} has no topic {name!r}; it has {some}", path=root)
+        public = [each for each in found if each not in INTERNAL_TOPICS]
+        hint = did_you_mean(name, public) or f"; it has {', '.join(public[:10]) or 'none'}"
+        raise UnknownTopicOrPartitionError(f"{root} has no topic {name!r}{hint}", path=root)
     return found[name]
 
 

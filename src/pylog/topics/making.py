@@ -35,7 +35,7 @@ def check_new(root: str, name: str, present: Iterable[str]) -> None:
     """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
     for other in present:
         if other == name:
-            raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=root)
+            raise TopicAlreadyExistsError(f"topic {name!r} exists already; pass exist_ok=True to use it as it is", path=root)
         if other.replace(".", "_").lower() == name.replace(".", "_").lower():
             raise TopicAlreadyExistsError(
                 f"topic {name!r} is too similar to {other!r}: they differ only in '.' and '_' or in case", path=root
@@ -105,6 +105,26 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
         if not fs.exists(join(directory, PARTITION_METADATA)):
             write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))
     fs.sync_directory(root)
+
+
+def check_same(topic: Topic, partition_count: int | None, options: Mapping[str, Any]) -> None:
+    """Refuses a topic that exists already, and differs from the topic that a caller wants to create.
+
+    Args:
+        topic: the topic.
+        partition_count: the wanted number of partitions; None accepts any.
+        options: the wanted options; others may have any value.
+
+    Raises:
+        TopicAlreadyExistsError: a value differs; the message lists those that do.
+    """
+    wanted = topic_config(options)
+    there: dict[str, tuple[object, object]] = {name: (getattr(topic.config, name), getattr(wanted, name)) for name in options}
+    if partition_count is not None:
+        there["partition_count"] = topic.partition_count, partition_count
+    told = ", ".join(f"{name} is {old!r}, not {new!r}" for name, (old, new) in there.items() if old != new)
+    if told:
+        raise TopicAlreadyExistsError(f"topic {topic.name!r} exists already, and differs: {told}")
 
 
 def check_settable(options: Mapping[str, Any]) -> None:

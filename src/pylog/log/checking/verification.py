@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from pylog.arguments import check_callable
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs import FILES, FileSystem, join
@@ -60,7 +61,8 @@ def verify_store(
 
     Cost: about 3 GB/s without `records`; memory for one chunk, or the largest batch. Spec: reliability 6.4.
     """
-    if rate_limit is not None and not rate_limit > 0:
+    check_callable("progress", progress)
+    if rate_limit is not None and (not isinstance(rate_limit, int | float) or not rate_limit > 0):
         raise InvalidArgumentError(f"rate_limit={rate_limit!r} is not a positive number of bytes a second")
     looks = list(partitions)
     ends, findings = read_ends(fs, root)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
+from pylog.errors import CorruptionError, InvalidTypeError, OffsetOutOfRangeError, PylogError
 from pylog.log.reading import good_batches
 from pylog.log.state import LogState
 from pylog.record.batch import Table
@@ -42,6 +43,8 @@ def wait(
 
     Cost: a refresh every 0.1 ms at first, later every millisecond, after a hundred seconds every 10 ms.
     """
+    if timeout_ms is not None and not isinstance(timeout_ms, Real):
+        raise InvalidTypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")
     deadline = math.inf if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
     state = refresh()
     first = since or state

@@ -1,0 +1,133 @@
+"""A call that is nearly right is accepted or told how to be right, and one of a wrong type raises an error of pylog's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pylog
+
+OTHERS: list[Any] = [object(), 5, 1.5, "x", b"x", [], {}, None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[pylog.Store]:
+    with pylog.open(tmp_path / "shop") as opened:
+        opened.create_topic("orders", partition_count=2)
+        opened.log("orders").append_many([b"paid", b"shipped"])
+        opened.offsets.commit("billing", {("orders", 0): 1})
+        yield opened
+
+
+def test_a_topic_that_exists_is_returned_as_it_is_if_the_caller_accepts_that(store: pylog.Store) -> None:
+    assert store.create_topic("orders", exist_ok=True) == store.topic("orders")
+    assert store.create_topic("orders", 2, exist_ok=True, retention_ms=604_800_000).partition_count == 2
+    with pytest.raises(pylog.TopicAlreadyExistsError, match="pass exist_ok=True"):
+        store.create_topic("orders")
+
+
+def test_a_topic_that_exists_and_differs_is_refused_with_the_differences(store: pylog.Store) -> None:
+    with pytest.raises(pylog.TopicAlreadyExistsError) as told:
+        store.create_topic("orders", 4, exist_ok=True, segment_bytes=100)
+    assert "segment_bytes is 1073741824, not 100, partition_count is 2, not 4" in str(told.value)
+    with pytest.raises(pylog.InvalidArgumentError):
+        store.create_topic("orders", exist_ok=True, segment_bytes=-1)
+    assert store.create_topic("new", exist_ok=True).partition_count == 1
+
+
+@pytest.mark.parametrize("given", [{"retention.ms": 5}, {"retention_ms": 5}, {"config": {"retention.ms": 5}}])
+def test_options_have_kafkas_names_too(store: pylog.Store, given: dict[str, Any]) -> None:
+    assert store.create_topic("new", **given).config.retention_ms == 5
+    assert store.alter_topic("orders", **given).config.retention_ms == 5
+
+
+def test_an_option_given_twice_is_refused(store: pylog.Store) -> None:
+    with pytest.raises(pylog.InvalidArgumentError, match="retention_ms is given twice"):
+        store.create_topic("new", retention_ms=5, config={"retention.ms": 6})
+    assert "new" not in store.topics()
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda store: store.create_topic("x", retenton_ms=5), "unknown topic option retenton_ms; did you mean retention_ms?"),
+        (lambda store: store.create_topic("x", replication_factor=1), "leave it out: a store keeps one copy"),
+        (lambda store: store.create_topic("x", num_partitions=2), "use partition_count"),
+        (lambda store: store.consumer(grup_id="x"), "did you mean group_id?"),
+        (lambda store: store.consumer(bootstrap_servers="x"), "a consumer belongs to an open store"),
+        (lambda store: store.producer(lingerms=5), "did you mean linger_ms?"),
+        (lambda store: store.producer(acks=0), 'use durability="os" and ignore the future'),
+        (lambda store: store.log("order"), "no topic 'order'; did you mean orders?"),
+        (lambda store: store.log("zzz"), "no topic 'zzz'; it has orders"),
+        (lambda store: store.log("orders", 5), "partition 5 of 'orders' does not exist; its partitions are 0 to 1"),
+        (lambda store: store.offsets.commit("g", [("orders", 0)]), "must be a mapping, as in"),
+        (lambda store: store.tick("now"), "now_ms='now' is not an int"),
+        (lambda store: store.verify(progress=5), "progress=5 cannot be called"),
+    ],
+)
+def test_an_error_says_how_the_call_would_be_right(store: pylog.Store, call: Callable[[pylog.Store], object], told: str) -> None:
+    with pytest.raises(pylog.PylogError) as raised:
+        call(store)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["os", "sync", "interval:50"])
+def test_a_level_may_be_given_by_its_name(tmp_path: Path, name: str) -> None:
+    with pylog.open(tmp_path, durability=name) as store:  # type: ignore[arg-type]
+        store.create_topic("orders")
+        done = store.log("orders").append_batch([b"paid"], durability=name)  # type: ignore[arg-type]
+        assert done.durability == pylog.Durability.of(name)
+        with store.producer(durability=name) as producer:
+            assert producer.send("orders", b"paid").result(30).durability == pylog.Durability.of(name)
+        with pytest.raises(pylog.InvalidArgumentError, match="'sync', 'os' or 'interval:MS'"):
+            store.log("orders").append(b"paid", durability="disk")  # type: ignore[arg-type]
+
+
+CALLS: dict[str, Callable[[pylog.Store, Any], object]] = {
+    "append": lambda store, given: store.log("orders").append(given),
+    "append_many": lambda store, given: store.log("orders").append_many(given),
+    "append_arrow": lambda store, given: store.log("orders").append_arrow(given),
+    "read": lambda store, given: store.log("orders").read(given),
+    "records": lambda store, given: list(store.log("orders").records(given)),
+    "scan": lambda store, given: list(store.log("orders").scan(given)),
+    "scan, columns": lambda store, given: list(store.log("orders").scan(columns=given)),
+    "scan, max_rows": lambda store, given: list(store.log("orders").scan(max_rows=given)),
+    "follow": lambda store, given: list(store.log("orders").follow(given, timeout_ms=0)),
+    "wait_for": lambda store, given: store.log("orders").wait_for(given, timeout_ms=0),
+    "wait_for, timeout_ms": lambda store, given: store.log("orders").wait_for(0, timeout_ms=given),
+    "offset_for_timestamp": lambda store, given: store.log("orders").offset_for_timestamp(given),
+    "size_between": lambda store, given: store.log("orders").size_between(given, given),
+    "split_offsets": lambda store, given: store.log("orders").split_offsets(given, given, given),
+    "truncate": lambda store, given: store.log("orders").truncate(given),
+    "delete_records": lambda store, given: store.log("orders").delete_records(given),
+    "create_topic": lambda store, given: store.create_topic(given),
+    "create_topic, count": lambda store, given: store.create_topic("new", given),
+    "create_topic, config": lambda store, given: store.create_topic("new", config=given),
+    "alter_topic": lambda store, given: store.alter_topic("orders", retention_ms=given),
+    "delete_topic": lambda store, given: store.delete_topic(given),
+    "compact": lambda store, given: store.compact(given),
+    "log": lambda store, given: store.log(given),
+    "log, partition": lambda store, given: store.log("orders", given),
+    "group": lambda store, given: store.group(given),
+    "consumer": lambda store, given: store.consumer(given),
+    "commit": lambda store, given: store.offsets.commit(given, {}),
+    "commit, offsets": lambda store, given: store.offsets.commit("g", given),
+    "fetch": lambda store, given: store.offsets.fetch(given),
+    "tick": lambda store, given: store.tick(given),
+    "verify": lambda store, given: store.verify(given * 10**9 if isinstance(given, int | float) else given),
+    "verify, progress": lambda store, given: store.verify(progress=given),
+    "open": lambda store, given: pylog.open(given, mode="r"),
+    "read_table": lambda store, given: pylog.read_table(store.path, given),
+    "read_table, path": lambda store, given: pylog.read_table(given, "orders"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("given", OTHERS, ids=lambda given: type(given).__name__)
+def test_a_call_with_a_wrong_type_succeeds_or_raises_an_error_of_pylog(store: pylog.Store, name: str, given: Any) -> None:
+    with contextlib.suppress(pylog.PylogError):
+        CALLS[name](store, given)
