@@ -26,8 +26,8 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__main__", "spark", "cli", "aio", "compat"),
-    ("tools", "testing"),
+    ("__main__", "spark", "cli", "aio", "compat", "testing"),
+    ("tools",),
     ("reading", "offset_files"),
     ("opening",),
     ("store",),

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
-from pylog.clock import SystemClock
+from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import ClosedError, InvalidArgumentError, TopicAlreadyExistsError
 from pylog.fs import environment_variable, is_path, on_fork, process_id, rooted
@@ -50,6 +51,7 @@ class ClusterSettings:
         num_partitions: the partitions of a topic that is created so.
         topic_config: its options, as for `Store.create_topic`.
         clusters: directories by the address of a server, such as `{"b:9092": "dir-b"}`.
+        clock: the stores' clock; None is the system's.
     """
 
     directory: str | None = None
@@ -59,6 +61,7 @@ class ClusterSettings:
     num_partitions: int = 1
     topic_config: Mapping[str, Any] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock | None = None
 
 
 class _TrustedCount(NamedTuple):
@@ -86,6 +89,7 @@ class Cluster:
     Attributes:
         store, name, settings: as given.
         manager, offsets: the store's own.
+        clients: the producers and consumers that were made for it, as long as they are referred to.
         meaningless: by topic, options that mean something to brokers only. They are kept while the process runs.
     """
 
@@ -97,6 +101,7 @@ class Cluster:
         self.offsets: OffsetManager = offset_manager_of(store.offsets)
         self.offsets.accepts_any_offset = True
         self._pid = process_id()
+        self.clients: WeakSet[Any] = WeakSet()
         self.meaningless: dict[str, dict[str, str]] = {}
         self._known: dict[str, _TrustedCount] = {}
 
@@ -201,14 +206,24 @@ class _Clusters:
                 name,
                 settings.mode,
                 durability=settings.durability or Durability.SYNC,
-                tick_interval_ms=_UPKEEP_MS if settings.mode == "rw" else None,
+                tick_interval_ms=_UPKEEP_MS if settings.mode == "rw" and settings.clock is None else None,
+                clock=settings.clock,
             )
         if name in self._of_parent:
             raise InvalidArgumentError(f"the store {name!r} in memory belongs to the parent process; name a directory instead")
         fs = self._memories.setdefault(name, MemoryFileSystem(clock=SystemClock()))
         return open_store(
-            "/kafka", durability=settings.durability or Durability.OS, offsets=OffsetsConfig(topic_num_partitions=1), fs=fs
+            "/kafka",
+            durability=settings.durability or Durability.OS,
+            offsets=OffsetsConfig(topic_num_partitions=1),
+            fs=fs,
+            clock=settings.clock,
         )
+
+    def clients_of(self, name: str) -> list[Any]:
+        """Returns the clients of a store that are still referred to."""
+        cluster = self._open.get(name)
+        return [] if cluster is None else list(cluster.clients)
 
     def close(self) -> None:
         """Closes all stores, their producers first."""

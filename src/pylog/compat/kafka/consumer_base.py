@@ -53,6 +53,7 @@ class ConsumerBase:
         callback = self.config["default_offset_commit_callback"]
         if callback is not CONSUMER["default_offset_commit_callback"]:
             self._core.commits.after_auto_commit = lambda offsets, error: callback(offsets_of(offsets), response_to(error))
+        self._cluster.clients.add(self)
         tell_of_ignored(CLIENT, CONSUMER, configs, self._cluster.name)
         if topics:
             self.subscribe(topics)

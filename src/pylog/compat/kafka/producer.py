@@ -63,6 +63,7 @@ class KafkaProducer:
         self._send = self._native.send
         self._small = self.config["max_request_size"] // 2  # a longer value is measured with its key
         self._closed = False
+        self._cluster.clients.add(self)
         tell_of_ignored(CLIENT, PRODUCER, configs, self._cluster.name)
 
     def __enter__(self) -> Self:

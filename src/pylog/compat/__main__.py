@@ -1,0 +1,56 @@
+"""`python -m pylog.compat`: runs an unmodified Kafka program on a pylog store.
+
+python -m pylog.compat [--directory DIR | --memory] program.py ARGUMENTS...
+python -m pylog.compat [--directory DIR | --memory] -m module ARGUMENTS...
+python -m pylog.compat --path
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+
+from pylog.compat import install
+from pylog.compat.clusters import MEMORY
+from pylog.fs import join, parent_of
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a program, or prints a folder. Returns the exit code.
+
+    Args:
+        arguments: of the command line.
+    """
+    options = _parser().parse_args(arguments)
+    if options.path:
+        sys.stdout.write(join(parent_of(__file__), "path") + "\n")
+        return 0
+    rest = list(options.program)
+    if options.module is None and not rest:
+        sys.stderr.write("name a program, as in: python -m pylog.compat program.py\n")
+        return 2
+    install(MEMORY if options.memory else options.directory)
+    if options.module is not None:
+        sys.argv = [options.module, *rest]
+        runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = rest
+        sys.path[0] = parent_of(rest[0])
+        runpy.run_path(rest[0], run_name="__main__")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pylog.compat", description="Runs a Kafka program on a pylog store.")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--directory", metavar="DIR", help="Directory of the store. Default: PYLOG_KAFKA, else pylog-kafka.")
+    where.add_argument("--memory", action="store_true", help="Keep everything in memory.")
+    where.add_argument("--path", action="store_true", help="Print the folder to put into PYTHONPATH, and exit.")
+    parser.add_argument("-m", dest="module", metavar="MODULE", help="Run a module instead of a file.")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="The program with its arguments.")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""A fresh Kafka for one test: what the fixture `kafka` of `pylog.testing.plugin` returns."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Final
+
+from pylog.clock import Clock
+from pylog.compat.clusters import CLUSTERS, MEMORY, Cluster, ClusterSettings
+from pylog.compat.installing import installed
+from pylog.compat.modules import modules_below
+from pylog.errors import PylogError
+from pylog.store import Store
+from pylog.topics.topic import Topic
+
+_NUMBERS: Final = itertools.count(1)
+_REAL: Final = "kafka"
+_OURS: Final = "pylog.compat.kafka"
+_A_THREAD_ENDS_S: Final = 5.0
+
+
+class KafkaForTests:
+    """A Kafka of its own for one test, in memory or in a directory.
+
+    Args:
+        name: the directory, or `memory:` with a name.
+        cluster: its store.
+        clock: the test's clock, or None.
+
+    Attributes:
+        clock: as given.
+    """
+
+    def __init__(self, name: str, cluster: Cluster, clock: Clock | None) -> None:
+        self.clock = clock
+        self._name = name
+        self._cluster = cluster
+
+    @property
+    def store(self) -> Store:
+        """The pylog store."""
+        return self._cluster.store
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients; any other address leads here, too."""
+        if self._name.startswith(MEMORY):
+            return "pylog+memory://" + self._name.removeprefix(MEMORY)
+        return "pylog://" + self._name
+
+    def topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
+        """Creates a topic, and returns it.
+
+        Args:
+            name: its name.
+            partitions: their number.
+            config: its options, as for `Store.create_topic`.
+        """
+        return self._cluster.create(name, partitions, config)
+
+    def send(self, topic: str, value: bytes | str | None, key: bytes | str | None = None) -> int:
+        """Appends one record to a topic's first partition, and returns its offset. The topic is created if it is missing.
+
+        Args:
+            topic: its name.
+            value, key: bytes; text is encoded.
+        """
+        self._cluster.create_on_demand(topic, allowed=True)
+        return self.store.log(topic).append(_bytes(value), key=_bytes(key))
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Returns the values of all records of a topic, partition by partition; none if it does not exist.
+
+        Args:
+            topic: its name.
+        """
+        numbers = self._cluster.partitions(topic) or ()
+        return [record.value for number in numbers for record in self.store.log(topic, number).records()]
+
+    def committed(self, group: str) -> dict[Any, int]:
+        """Returns the offsets that a group has committed, by partition.
+
+        Args:
+            group: its name.
+        """
+        return {place: found.offset for place, found in self.store.offsets.fetch(group).items()}
+
+
+def _bytes(given: bytes | str | None) -> bytes | None:
+    return given.encode() if isinstance(given, str) else given
+
+
+@contextmanager
+def kafka_for_test(directory: str | None = None, clock: Clock | None = None, *, replace: bool = True) -> Iterator[KafkaForTests]:
+    """A fresh Kafka while the block runs. Clients that are still open afterwards are closed, with a ResourceWarning each.
+
+    Args:
+        directory: the store's directory; by default in memory.
+        clock: the store's clock; by default the system's.
+        replace: true to put the layer in the place of the real package, also in modules that have imported it.
+
+    Raises:
+        AssertionError: threads of pylog are left.
+    """
+    name = directory or f"{MEMORY}test-{next(_NUMBERS)}"
+    before, threads = CLUSTERS.settings, set(threading.enumerate())
+    CLUSTERS.settings = ClusterSettings(directory=name, clock=clock)
+    try:
+        with _in_place_of_the_real_one(replace=replace and not installed()):
+            yield KafkaForTests(name, CLUSTERS.of(None), clock)
+    finally:
+        CLUSTERS.settings = before
+        _close_what_is_open(name)
+        CLUSTERS.forget(name)
+    _check_threads(threads)
+
+
+def _close_what_is_open(name: str) -> None:
+    for client in CLUSTERS.clients_of(name):
+        if client._closed:
+            continue
+        kind = type(client).__name__
+        warnings.warn(f"{kind} {client.config['client_id']!r} was not closed by the test", ResourceWarning, stacklevel=3)
+        try:
+            client.close(False) if kind == "KafkaConsumer" else client.close()
+        except PylogError as error:
+            warnings.warn(f"closing it failed: {error}", ResourceWarning, stacklevel=3)
+
+
+def _check_threads(before: set[threading.Thread]) -> None:
+    for thread in threading.enumerate():
+        if thread not in before and thread.name.startswith("pylog"):
+            thread.join(_A_THREAD_ENDS_S)
+            assert not thread.is_alive(), f"the thread {thread.name} is left of the test"
+
+
+@contextmanager
+def _in_place_of_the_real_one(*, replace: bool) -> Iterator[None]:
+    """Puts the layer's modules and names in the place of the real package's, and brings those back."""
+    if not replace:
+        yield
+        return
+    real = {name: module for name, module in sys.modules.items() if name == _REAL or name.startswith(_REAL + ".")}
+    ours = {f"{_REAL}.{name}": module for name, module in modules_below(_OURS).items()} | {_REAL: sys.modules[_OURS]}
+    held = _held(real, ours) if real else []
+    for name in real:
+        del sys.modules[name]
+    sys.modules.update(ours)
+    for module, name, _, mine in held:
+        setattr(module, name, mine)
+    try:
+        yield
+    finally:
+        for module, name, theirs, _ in held:
+            setattr(module, name, theirs)
+        for name in ours:
+            sys.modules.pop(name, None)
+        sys.modules.update(real)
+
+
+_Held = list[tuple[ModuleType, str, Any, Any]]  # a module, a name in it, what it is, and ours
+_found: dict[object, _Held] = {}  # of the last scan; a scan of thousands of modules takes longer than a test
+
+
+def _held(real: dict[str, ModuleType], ours: dict[str, ModuleType]) -> _Held:
+    """Returns the names of other modules that hold something of the real package."""
+    state = len(sys.modules), next(reversed(sys.modules))
+    if state not in _found:
+        _found.clear()
+        _found[state] = [
+            (module, name, found, mine)
+            for module_name, module in list(sys.modules.items())
+            if module_name not in real and not module_name.startswith("pylog.") and isinstance(module, ModuleType)
+            for name, found in list(vars(module).items())
+            if (mine := _ours_for(found, ours)) is not None
+        ]
+    return [(module, name, found, mine) for module, name, found, mine in _found[state] if vars(module).get(name) is found]
+
+
+def _ours_for(found: Any, ours: dict[str, ModuleType]) -> Any:
+    if isinstance(found, ModuleType):
+        return ours.get(found.__name__)
+    home = getattr(found, "__module__", None) if callable(found) else None
+    if not isinstance(home, str) or not (home == _REAL or home.startswith(_REAL + ".")):
+        return None
+    name = getattr(found, "__name__", "")
+    return next((getattr(module, name) for module in ours.values() if hasattr(module, name)), None)

@@ -1,0 +1,63 @@
+"""The pytest plug-in that comes with pylog: the fixtures `kafka` and `pylog_store`.
+
+    def test_a_paid_order_is_shipped(kafka):
+        kafka.send("orders", b"paid")
+        my_program.run_once()  # uses kafka-python
+        assert kafka.values("shipments") == [b"shipped"]
+
+Each test has a Kafka of its own in memory. `@pytest.mark.pylog_kafka(directory=True)` puts it into `tmp_path`, and
+`@pytest.mark.pylog_kafka(clock=True)` gives it a clock that the test moves: `kafka.clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_OPTION = "pylog_kafka"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--pylog-kafka` and the option `pylog_kafka` of the configuration file."""
+    help_text = "make `import kafka` mean pylog's layer before the tests are collected"
+    parser.addoption("--pylog-kafka", action="store_true", help=help_text)
+    parser.addini(_OPTION, help_text, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the mark, and installs the layer if that is asked for."""
+    config.addinivalue_line("markers", "pylog_kafka(directory=False, clock=False): how the test's Kafka is made")
+    if config.getoption("--pylog-kafka") or config.getini(_OPTION):
+        from pylog.compat import install
+
+        install("memory:")
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A fresh Kafka for this test. kafka-python's names mean pylog's layer while it runs, also in modules that imported them."""
+    from pylog.compat.fixture import kafka_for_test
+
+    with kafka_for_test(*_how(request)) as made:
+        yield made
+
+
+@pytest.fixture
+def pylog_store(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A fresh pylog store for this test, without kafka-python's names."""
+    from pylog.compat.fixture import kafka_for_test
+
+    with kafka_for_test(*_how(request), replace=False) as made:
+        yield made.store
+
+
+def _how(request: pytest.FixtureRequest) -> tuple[str | None, Any]:
+    """Returns the directory and the clock of the test's mark."""
+    from pylog.clock import ManualClock, SystemClock
+
+    mark = request.node.get_closest_marker("pylog_kafka")
+    given = {} if mark is None else mark.kwargs
+    directory = str(request.getfixturevalue("tmp_path") / "kafka") if given.get("directory") else None
+    return directory, ManualClock(SystemClock().now_ms()) if given.get("clock") else None

@@ -1,0 +1,193 @@
+"""The pytest plug-in, in pytest processes of its own; and `python -m pylog.compat`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.errors import KafkaTimeoutError
+
+    def produce(count):
+        with KafkaProducer(bootstrap_servers="broker:9092") as producer:
+            for number in range(count):
+                producer.send("orders", b"%d" % number)
+
+    def consume():
+        options = {"group_id": "billing", "auto_offset_reset": "earliest", "consumer_timeout_ms": 0}
+        with KafkaConsumer("orders", bootstrap_servers="broker:9092", **options) as consumer:
+            return [message.value for message in consumer]
+"""
+TESTS = """
+    import shop
+
+    def test_a_program_that_imported_the_real_package_uses_this_tests_kafka(kafka):
+        kafka.topic("orders")
+        shop.produce(2)
+        assert shop.consume() == [b"0", b"1"]
+        assert kafka.values("orders") == [b"0", b"1"]
+        assert list(kafka.committed("billing").values()) == [2]
+
+    def test_each_test_has_a_kafka_of_its_own(kafka):
+        assert kafka.values("orders") == []
+        assert kafka.send("orders", "text", key="k") == 0
+        assert shop.consume() == [b"text"]
+        assert kafka.bootstrap_servers.startswith("pylog+memory://")
+"""
+
+
+def run(tmp_path: Path, *arguments: str, tests: str = TESTS, **environment: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "shop.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "test_shop.py").write_text(textwrap.dedent(tests))
+    known = {each.value for each in importlib.metadata.entry_points(group="pytest11")}
+    plugin = [] if "pylog.testing.plugin" in known else ["-p", "pylog.testing.plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *arguments, "test_shop.py"]
+    return started(command, tmp_path, **environment)
+
+
+def started(command: list[str], tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    first = environment.pop("FIRST", str(PROJECT / "src"))
+    paths = os.pathsep.join([first, str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths} | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--pylog-kafka",), ("-o", "pylog_kafka=true")])
+def test_the_fixture_replaces_the_real_package_or_is_installed_before_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run(tmp_path, *arguments)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name != "__pycache__") == ["shop.py", "test_shop.py"]
+
+
+def test_the_real_names_are_back_after_the_test_and_marks_choose_a_directory_and_a_clock(tmp_path: Path) -> None:
+    tests = """
+        import kafka as module
+        import pytest
+        import shop
+
+        real = [shop.KafkaProducer]  # in a list: the fixture replaces names of modules
+
+        def test_replaced(kafka):
+            import kafka.errors
+            assert shop.KafkaProducer is not real[0]
+            assert shop.KafkaTimeoutError is kafka.errors.KafkaTimeoutError
+            assert module.KafkaProducer is not real[0]
+
+        def test_back():
+            import kafka
+            assert shop.KafkaProducer is real[0] is kafka.KafkaProducer
+
+        @pytest.mark.pylog_kafka(directory=True)
+        def test_directory(kafka, tmp_path):
+            kafka.send("orders", b"x")
+            assert (tmp_path / "kafka" / "orders-0").is_dir()
+
+        @pytest.mark.pylog_kafka(clock=True)
+        def test_clock(kafka):
+            before = kafka.clock.now_ms()
+            kafka.clock.advance(1000)
+            kafka.send("orders", b"x")
+            assert next(kafka.store.log("orders").records()).timestamp == before + 1000
+
+        def test_store(pylog_store):
+            pylog_store.create_topic("orders")
+            assert shop.KafkaProducer is real[0]
+    """
+    done = run(tmp_path, tests=tests)
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_clients_that_a_test_leaves_open_are_closed_with_a_warning_and_no_thread_remains(tmp_path: Path) -> None:
+    tests = """
+        import threading
+        import shop
+
+        left = []
+
+        def test_leaves(kafka):
+            left.append(shop.KafkaProducer())
+            left.append(shop.KafkaConsumer("orders", group_id="g"))
+            left[0].send("orders", b"x").get(60)
+            left[1].poll()
+
+        def test_nothing_remains():
+            assert all(client._closed for client in left)
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("pylog")]
+    """
+    done = run(tmp_path, "-W", "always::ResourceWarning", tests=tests)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert len(set(re.findall(r"ResourceWarning: (\w+) '", done.stdout))) == 2, done.stdout
+
+
+@pytest.mark.slow
+def test_a_hundred_tests_with_a_topic_five_sends_and_a_group_take_three_seconds_of_cpu_at_most(tmp_path: Path) -> None:
+    tests = """
+        import time
+        import pytest
+        import shop
+
+        begun = []
+
+        @pytest.mark.parametrize("number", range(105))
+        def test_one(kafka, number):
+            if number == 5:  # the first ones import and compile
+                begun.append(time.process_time())
+            kafka.topic("orders")
+            shop.produce(5)
+            assert len(shop.consume()) == 5
+
+        def test_time():
+            assert time.process_time() - begun[0] <= 1.5 * 3.0
+    """
+    done = run(tmp_path, tests=tests)
+    assert "106 passed" in done.stdout, done.stdout + done.stderr
+
+
+# ---- python -m pylog.compat ------------------------------------------------------------------------------------------------
+
+
+def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    program = tmp_path / "sub" / "main.py"
+    program.write_text("import sys, shop\nshop.produce(3)\nprint(sys.argv[1:], len(shop.consume()))\n")
+    (tmp_path / "sub" / "shop.py").write_text(textwrap.dedent(PROGRAM))
+    layer = [sys.executable, "-m", "pylog.compat"]
+    done = started([*layer, "--directory", "store", str(program), "-x", "--memory"], tmp_path)
+    assert done.stdout == "['-x', '--memory'] 3\n", done.stderr
+    done = started([*layer, "--memory", "-m", "main", "y"], tmp_path / "sub")
+    assert done.stdout == "['y'] 3\n", done.stderr
+    assert started(layer, tmp_path).returncode == 2
+    assert (tmp_path / "store" / "orders-0").is_dir()
+
+
+def test_the_environment_alone_reaches_a_program_and_the_processes_that_it_starts(tmp_path: Path) -> None:
+    path = started([sys.executable, "-m", "pylog.compat", "--path"], tmp_path).stdout.strip()
+    (tmp_path / "shop.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent("""
+            import multiprocessing, shop
+            if __name__ == "__main__":
+                process = multiprocessing.get_context("spawn").Process(target=shop.produce, args=(4,))
+                process.start()
+                process.join()
+                print(len(shop.consume()))
+        """)
+    )
+    done = started([sys.executable, "main.py"], tmp_path, FIRST=path, PYLOG_KAFKA=str(tmp_path / "store"))
+    assert done.stdout == "4\n", done.stderr
