@@ -324,3 +324,37 @@ def test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once(tmp_
     waited = clock.monotonic() - began
     thread.join()
     assert 0.55 <= waited < 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.pair("second process", "truncation")
+def test_threads_that_wait_for_each_other_and_then_for_a_process_are_refused_after_one_timeout(tmp_path: Path) -> None:
+    """Those that another thread's append or flush made wait, too; one that came later waits as long as the first one did."""
+    clock, waited, timeout = SystemClock(), list[float](), 2.0
+    with pylog.open(tmp_path, lock_timeout_ms=int(1000 * timeout)) as one, pylog.open(tmp_path) as two:
+        one.create_topic("t")
+        log = one.log("t")
+        log.append_many([b"x"] * 3)
+
+        def refused(change: Callable[[], object]) -> None:
+            began = clock.monotonic()
+            with pytest.raises(pylog.StoreLockedError):
+                change()
+            waited.append(clock.monotonic() - began)
+
+        changes = [
+            lambda: log.append(b"y"),
+            lambda: log.append(b"y"),
+            lambda: log.truncate(1),
+            lambda: log.append_many([b"y"] * 3),
+        ]
+        threads = [threading.Thread(target=refused, args=(change,)) for change in changes]
+        with two.log("t").exclusively():
+            for thread in threads:
+                thread.start()
+                clock.sleep(timeout / 8)
+            for thread in threads:
+                thread.join()
+        assert log.end_offset == 3
+    assert len(waited) == len(threads)
+    assert all(0.95 * timeout <= each < 1.6 * timeout for each in waited), waited

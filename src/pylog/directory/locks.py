@@ -92,18 +92,36 @@ class ByteLock:
         return self._depth if self._is_inside() else 0
 
     def __enter__(self) -> Self:
-        if self._is_inside() and self._depth:
-            self._depth += 1
-        elif self._begin(True):
-            self._depth = 1
-        else:
-            raise self._refused()
+        if not self.enter():
+            raise self.refused()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.leave()
+
+    def enter(self, began: float = 0.0) -> bool:
+        """Enters. Returns False if the lock was not free before the timeout.
+
+        Args:
+            began: the clock's seconds when the caller began to wait, if it has waited for something else before; 0 for now.
+        """
+        if self._is_inside() and self._depth:
+            self._depth += 1
+        elif self._begin(True, began):
+            self._depth = 1
+        else:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Leaves, after each `enter`."""
         self._depth -= 1
         if not self._depth:
             self._leave()
+
+    def is_late(self, began: float) -> bool:
+        """Whether a caller has waited for the whole timeout."""
+        return self._clock.monotonic() - began >= self._timeout
 
     def try_enter(self) -> bool:
         """Enters if the lock is free or held by this thread; does not wait."""
@@ -112,20 +130,18 @@ class ByteLock:
         self._depth += 1
         return True
 
-    def _begin(self, wait: bool) -> bool:
+    def _begin(self, wait: bool, began: float = 0.0) -> bool:
         """Takes the mutex and the byte. Returns False, with neither taken, if one is held. An interrupt also leaves neither."""
         taken = False
         try:
-            waited = 0.0
             held = self._mutex.acquire(False)
             if not held and wait:
-                began = self._clock.monotonic()
-                held = self._mutex.acquire(timeout=self._timeout)
-                waited = self._clock.monotonic() - began
+                began = began or self._clock.monotonic()
+                held = self._mutex.acquire(timeout=max(began + self._timeout - self._clock.monotonic(), 0))
             if held:
                 self._depth = 0
                 byte = self._byte
-                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, self._timeout - waited))
+                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, began))
             if taken:
                 self.session = next(_SESSIONS)
             return taken
@@ -133,9 +149,9 @@ class ByteLock:
             if not taken:
                 self.restore(0)
 
-    def _wait_for(self, byte: LockByte, seconds: float) -> bool:
+    def _wait_for(self, byte: LockByte, began: float) -> bool:
         """Waits in short naps for a byte that another process holds, for the rest of the timeout."""
-        deadline = self._clock.monotonic() + seconds
+        deadline = (began or self._clock.monotonic()) + self._timeout
         naps = iter(_NAPS)
         nap = 0.0
         while self._clock.monotonic() < deadline:
@@ -145,7 +161,8 @@ class ByteLock:
                 return True
         return False
 
-    def _refused(self) -> StoreLockedError:
+    def refused(self) -> StoreLockedError:
+        """Returns the error for a caller that has waited for the whole timeout."""
         return StoreLockedError(
             f"another process or thread has been changing {self._what} for {self._timeout:g} s; try again, or raise "
             "lock_timeout_ms",
@@ -178,10 +195,19 @@ class ByteLock:
             yield free and not inside
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Enters, and leaves even if an interrupt comes as `__exit__` begins. For callers that do not call `restore`."""
-        with self._restored(), self:
-            yield
+    def entered(self, began: float = 0.0) -> Iterator[None]:
+        """Enters, and leaves even if an interrupt comes as `leave` begins. For callers that do not call `restore`.
+
+        Args:
+            began: as for `enter`.
+        """
+        with self._restored():
+            if not self.enter(began):
+                raise self.refused()
+            try:
+                yield
+            finally:
+                self.leave()
 
     @contextlib.contextmanager
     def entered_if_free(self) -> Iterator[bool]:

@@ -296,10 +296,40 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_lock_is_waited_for_once",
         file="pylog/directory/locks.py",
-        text="self._wait_for(byte, self._timeout - waited)",
-        replacement="self._wait_for(byte, self._timeout)",
+        text="self._wait_for(byte, began)",
+        replacement="self._wait_for(byte, 0.0)",
         tests=("tests/log/test_store_locks.py::test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once",),
         why="`lock_timeout_ms` is waited for twice: for a thread, then for a process.",
+    ),
+    Mutant(
+        name="requests_wait_for_two_timeouts",
+        file="pylog/log/writing/group_commit.py",
+        text="lock.enter(requests[0].began)",
+        replacement="lock.enter()",
+        tests=(
+            "tests/log/test_store_locks.py::test_threads_that_wait_for_each_other_and_then_for_a_process_are_refused_after_one_timeout",
+        ),
+        why="A request that another one made wait for its whole `lock_timeout_ms` waits as long again.",
+    ),
+    Mutant(
+        name="a_late_request_refuses_the_others",
+        file="pylog/log/writing/group_commit.py",
+        text="if request is requests[0] or lock.is_late(request.began)]",
+        replacement="]",
+        tests=(
+            "tests/log/test_store_locks.py::test_threads_that_wait_for_each_other_and_then_for_a_process_are_refused_after_one_timeout",
+        ),
+        why="A request is refused before `lock_timeout_ms` because another one has waited that long.",
+    ),
+    Mutant(
+        name="changes_wait_for_two_timeouts",
+        file="pylog/log/writing/partition_writer.py",
+        text="self._partition_lock.entered(began):",
+        replacement="self._partition_lock.entered():",
+        tests=(
+            "tests/log/test_store_locks.py::test_threads_that_wait_for_each_other_and_then_for_a_process_are_refused_after_one_timeout",
+        ),
+        why="A truncation that an append made wait for its whole `lock_timeout_ms` waits as long again.",
     ),
     Mutant(
         name="a_description_opens_no_log",

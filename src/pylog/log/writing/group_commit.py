@@ -63,18 +63,13 @@ class GroupCommit:
         before = lock.depth
         try:
             self.appending = True
-            with lock:
-                writer = self._current()
-                only = requests[0] if len(requests) == 1 else None
-                if only and only.producer is None and only.options is self._source.options.now:  # the usual case
-                    if only.check is not None:
-                        only.check()
-                    self._commit_group(grouped(requests, writer.state.end_offset), writer)
-                else:
-                    for group in self._groups(self._fitting(requests), writer):
-                        self._commit_group(group, writer)
-                if self._held.failure is not None:
-                    self._give_up(writer)
+            if not lock.enter(requests[0].began):
+                self._refuse_late(requests)
+                return
+            try:
+                self._commit_current(requests)
+            finally:
+                lock.leave()
         except BaseException as error:
             lock.restore(before)
             for request in requests:
@@ -84,6 +79,31 @@ class GroupCommit:
                 raise
         finally:
             self.appending = False
+
+    def _commit_current(self, requests: list[Request]) -> None:
+        """Does the same under both locks."""
+        writer = self._current()
+        only = requests[0] if len(requests) == 1 else None
+        if only and only.producer is None and only.options is self._source.options.now:  # the usual case
+            if only.check is not None:
+                only.check()
+            self._commit_group(grouped(requests, writer.state.end_offset), writer)
+        else:
+            for group in self._groups(self._fitting(requests), writer):
+                self._commit_group(group, writer)
+        if self._held.failure is not None:
+            self._give_up(writer)
+
+    def _refuse_late(self, requests: list[Request]) -> None:
+        """Refuses the requests that have waited for the lock's whole timeout, as the first one has. The others wait on.
+
+        So none waits for two timeouts: its own, and that of the request that was committed before it.
+        """
+        lock = self._partition_lock
+        late = [request for request in requests if request is requests[0] or lock.is_late(request.began)]
+        self.requests.put_back([request for request in requests if request not in late])
+        for request in late:
+            request.refuse(lock.refused())
 
     def _fitting(self, requests: list[Request]) -> Iterator[Request]:
         """Returns the requests that fit the current options. Older requests are checked again, and may be refused."""

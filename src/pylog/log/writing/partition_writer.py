@@ -116,10 +116,9 @@ class PartitionWriter:
         self._held.is_owner = partial(is_owned, self.lock)
         self.commits = GroupCommit(source, clock, counters, self.lock, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
-        self.gone = False
+        self.gone = self._unclean = False  # unclean: a writer was closed without writing all derived files
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
-        self._unclean = False  # a writer was closed without writing all derived files
         self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
@@ -133,7 +132,8 @@ class PartitionWriter:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the log's lock, then the partition's. Restores both at the end, even after an interrupt."""
-        with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered():
+        began = self.clock.monotonic()
+        with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered(began):
             yield
 
     # ---- is the log unchanged? -----------------------------------------------------------------------------------------------

@@ -67,12 +67,14 @@ class Request:
         done: true if one of the two is set, or its thread no longer waits.
         left: true if its thread no longer waits.
         thread: its thread, once that waits.
+        began: the clock's seconds since when it waits; 0 before that.
         signal: released, perhaps more than once, to wake its thread, which then leaves and wakes the next one.
     """
 
     __slots__ = (
         "acknowledgement",
         "asked",
+        "began",
         "check",
         "count",
         "done",
@@ -118,6 +120,7 @@ class Request:
         self.done = False
         self.left = False
         self.thread = 0
+        self.began = 0.0
         self.signal = threading.Lock()  # held until then
         self.signal.acquire()
 
@@ -176,13 +179,14 @@ class Requests:
                 return False
             self._leader = request
             self._taken = [request]
-        self._commit_began = self._clock.monotonic()
+        request.began = self._commit_began = self._clock.monotonic()
         return True
 
     def add(self, request: Request) -> bool:
         """Adds a request. Returns whether its thread must lead."""
         request.thread = threading.get_ident()
         self._inside[request.thread] = request
+        request.began = self._clock.monotonic()
         with self._guard:
             self._waiting.append(request)
             if self._leader is not None:
@@ -208,6 +212,12 @@ class Requests:
                     size += request.size
                 self._waiting.popleft()
         return group
+
+    def put_back(self, requests: list[Request]) -> None:
+        """Lets taken requests wait again, before all others: there was no time for them."""
+        with self._guard:
+            self._waiting.extendleft(reversed(requests))
+            self._taken = [taken for taken in self._taken if taken not in requests]  # last: after an interrupt all are refused
 
     def leave(self, request: Request) -> None:
         """Notes that a request's thread no longer waits, and wakes the next settled one, which does the same."""
