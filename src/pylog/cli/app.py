@@ -41,7 +41,7 @@ app: Final = App(
 
 StorePath = Annotated[str, Parameter(name="STORE")]
 TopicName = Annotated[str, Parameter(name="TOPIC")]
-TopicNames = Annotated[list[str], Parameter(name="TOPIC")]
+TopicsGiven = Annotated[list[str], Parameter(name="TOPIC")]
 TopicScope = Annotated[list[str] | None, Parameter(name=["--topic", "-t"])]
 GroupName = Annotated[str, Parameter(name="GROUP")]
 GroupNames = Annotated[list[str], Parameter(name="GROUP")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pylog.cli.app import TOPICS, Json, StorePath, TopicNames, Yes, command
+from pylog.cli.app import TOPICS, Json, StorePath, TopicsGiven, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
 from pylog.cli.output import print_json, print_line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(TOPICS)
-def delete(store: StorePath, topic: TopicNames, /, *, yes: Yes = False, json: Json = False) -> int | None:
+def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: Json = False) -> int | None:
     """Deletes topics and all of their records permanently.
 
     A topic that does not exist is reported, and the others are deleted.
