@@ -18,7 +18,7 @@ from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
 from pylog.topics.catalog import KnownCatalog
-from pylog.topics.kept import TopicNames
+from pylog.topics.kept import WarnedTopics
 from pylog.topics.listing import id_in_brokers_directory
 from pylog.topics.partitions import check_partition_directory, directory_name
 
@@ -50,7 +50,7 @@ class LogOpener:
         self.catalog = KnownCatalog(fs, path)
         self._path, self._options, self._fs, self._clock = path, options, fs, clock
         self._root = root
-        self.warned = TopicNames()
+        self.warned = WarnedTopics()
         self._background, self._full_disk = background, full_disk
 
     def source(self, key: TopicPartition) -> Source:

@@ -59,7 +59,7 @@ def is_interrupted(line: int, modules: tuple[str, ...], consumer: Consumer, seen
     return False
 
 
-INSIDE = [("consumer/assignment",), ("consumer/assignment", "groups/member", "consumer/alone")]
+INSIDE = [("consumer/assignment",), ("consumer/assignment", "groups/member", "consumer/standalone_membership")]
 
 EVERYTHING = [(number, offset) for number in range(4) for offset in range(10)]
 

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pylog.clock import Clock
-from pylog.consumer.alone import Membership, StandaloneMembership
 from pylog.consumer.commits import MemberIdentity, Offsets
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition
+from pylog.consumer.standalone_membership import Membership, StandaloneMembership
 from pylog.consumer.subscription import Subscription
 from pylog.errors import (
     ClosedError,

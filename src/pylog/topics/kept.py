@@ -23,8 +23,8 @@ class Keeper(Protocol):
         ...
 
 
-class TopicNames(set[str]):
-    """Names of topics: a keeper."""
+class WarnedTopics(set[str]):
+    """The topics for which a warning was logged: a keeper."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 

@@ -28,7 +28,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="new_partitions_without_a_group",
-        file="pylog/consumer/alone.py",
+        file="pylog/consumer/standalone_membership.py",
         text="        if self._reads_new:\n",
         replacement="        if False:\n",
         tests=("tests/consumer/test_new_partitions.py::test_what_is_sent_to_a_new_partition_is_read_from_its_first_record",),
