@@ -163,8 +163,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="an_earlier_name_is_refused_with_todays",
         file="pylog/arguments.py",
-        text='{name: f"use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known} | ',
-        replacement="",
+        text='{name: f": use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known}',
+        replacement="{}",
         tests=("tests/test_names.py::test_an_earlier_name_of_an_option_is_refused_with_todays",),
         why="A program that was written for an earlier version is not told what the option is called now.",
     ),
