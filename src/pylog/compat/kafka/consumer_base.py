@@ -42,7 +42,6 @@ class ConsumerBase:
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
             self._native = self._cluster.store.consumer(**options)
         self._polling = polling_of(self._native)
-        self._polling.take_records = taking(key, value)
         self._core = core_of(self._polling)
         self._core.columns = COLUMNS
         self._calls = Calls(self._cluster)
@@ -50,6 +49,7 @@ class ConsumerBase:
         self._client = Client(self._cluster)
         self._polled: set[TopicPartition] = set()
         self._metrics = ConsumerMetrics(self) if self.config["metrics_enabled"] else None
+        self._polling.take_records = taking(key, value, None if self._metrics is None else self._metrics.sizes.add)
         callback = self.config["default_offset_commit_callback"]
         if callback is not CONSUMER["default_offset_commit_callback"]:
             self._core.commits.after_auto_commit = lambda offsets, error: callback(offsets_of(offsets), response_to(error))

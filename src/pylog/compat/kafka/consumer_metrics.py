@@ -17,13 +17,14 @@ class ConsumerMetrics(Metrics):
 
     Attributes:
         commits: seconds of its commits.
+        sizes: bytes of the keys and values of each fetch.
     """
 
     def __init__(self, consumer: Any) -> None:
         self.commits = Meter()
         self._seconds = Meter()  # of each poll that returned records
         self._records = Meter()
-        self._bytes = Meter()
+        self.sizes = Meter()
         self._joins = Meter()
         self._polls = Meter()
         self._polled_at = now()
@@ -54,10 +55,9 @@ class ConsumerMetrics(Metrics):
         """
         self._seconds.add(seconds)
         self._records.add(sum(map(len, found.values())))
-        self._bytes.add(sum(max(each[10], 0) + max(each[11], 0) for some in found.values() for each in some))
 
     def _table(self, prefix: str) -> Any:
-        seconds, records, size, commits, joins = self._seconds, self._records, self._bytes, self.commits, self._joins
+        seconds, records, size, commits, joins = self._seconds, self._records, self.sizes, self.commits, self._joins
         return {
             "kafka-metrics-count": {"count": lambda: 26.0},
             f"{prefix}-metrics": dict.fromkeys(("connection-close-rate", "connection-count", "connection-creation-rate"), zero),

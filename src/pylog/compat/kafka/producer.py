@@ -59,6 +59,7 @@ class KafkaProducer:
             self._native = self._cluster.store.producer(**options)
         self._metadata = ClusterMetadata(self._cluster)
         self._metrics = ProducerMetrics(self.config["client_id"]) if self.config["metrics_enabled"] else None
+        self._sizes = None if self._metrics is None else self._metrics.sizes
         self._is_plain = self._key is None and self._value is None and self._choose is None
         self._send = self._native.send
         self._small = self.config["max_request_size"] // 2  # a longer value is measured with its key
@@ -120,9 +121,15 @@ class KafkaProducer:
                 native = self._send(topic, value, key)
             except (PylogError, TypeError):
                 return self._send_with_care(topic, value, key, None, None, None)
-            key_size, value_size = -1 if key is None else len(key), len(value)
-            if self._metrics is not None:
-                self._metrics.sent(key_size, value_size)
+            key_size, size = -1 if key is None else len(key), len(value)
+            value_size = size
+            if (meter := self._sizes) is not None:  # `Meter.add` inline: this runs for each record
+                if key is not None:
+                    size += key_size
+                meter.count += 1
+                meter.total += size
+                if size > meter.largest:
+                    meter.largest = size
             return new_future(native, key_size, value_size, -1)
         return self._send_with_care(topic, value, key, headers, partition, timestamp_ms)
 

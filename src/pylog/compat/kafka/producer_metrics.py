@@ -32,12 +32,12 @@ class ProducerMetrics(Metrics):
 
     Attributes:
         refused: records that were refused.
+        sizes: bytes of the keys and values of each record.
     """
 
     def __init__(self, client_id: str) -> None:
         self.refused = Meter()
-        self._sizes = Meter()
-        sizes = self._sizes
+        sizes = self.sizes = Meter()
         measured = {
             "byte-rate": sizes.rate,
             "record-error-rate": self.refused.frequency,
@@ -54,4 +54,4 @@ class ProducerMetrics(Metrics):
         Args:
             key_size, value_size: bytes; -1 for none.
         """
-        self._sizes.add(max(key_size, 0) + max(value_size, 0))
+        self.sizes.add(max(key_size, 0) + max(value_size, 0))

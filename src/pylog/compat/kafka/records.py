@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, repeat
+from collections.abc import Callable
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from pylog.compat.kafka.serializer import Call
@@ -49,22 +50,26 @@ class ConsumerRecord(NamedTuple):
     serialized_header_size: int
 
 
+_new: Any = tuple.__new__  # `ConsumerRecord._make` is a function of Python, and takes as long as all the rest
+
+
 class RecordTooLargeError(Exception):
     """A record is larger than a fetch. kafka-python's class; nothing here raises it, because a fetch takes any record."""
 
 
-def taking(key: Call | None, value: Call | None) -> TakeRecords:
+def taking(key: Call | None, value: Call | None, note_size: Callable[[int], object] | None = None) -> TakeRecords:
     """Returns how a consumer takes records from its buffers.
 
     Args:
         key, value: the deserializers, or None.
+        note_size: called with the bytes of keys and values that were taken.
     """
 
     def take(buffer: FetchBuffer, count: int) -> FetchedRecords:
         taken = buffer.frame(count, COLUMNS)
         if not len(taken.records):
             return taken
-        records = _of_frame(taken.records, *buffer.partition)
+        records = _of_frame(taken.records, *buffer.partition, note_size)
         if key is None and value is None:
             return taken._replace(records=records)
         done = _deserialized(records, key, value)
@@ -75,11 +80,17 @@ def taking(key: Call | None, value: Call | None) -> TakeRecords:
     return take
 
 
-def _of_frame(frame: Any, topic: str, partition: int) -> list[ConsumerRecord]:
+def _of_frame(frame: Any, topic: str, partition: int, note_size: Callable[[int], object] | None) -> list[ConsumerRecord]:
     """Returns the rows of an Arrow batch of `COLUMNS` as records."""
     offset, stamp, key, value, header, epoch, kind = frame.columns
     keys, values = key.to_pylist(), value.to_pylist()
-    pairs = list(map(list, islice(header_tuples(header), frame.num_rows)))
+    found = header_tuples(header)
+    has_headers = not isinstance(found, repeat)
+    pairs = list(map(list, found)) if has_headers else [[] for _ in keys]
+    key_sizes = [-1 if each is None else len(each) for each in keys]
+    value_sizes = [-1 if each is None else len(each) for each in values]
+    if note_size is not None:
+        note_size(sum(key_sizes) + key_sizes.count(-1) + sum(value_sizes) + value_sizes.count(-1))
     rows = zip(
         repeat(topic),
         repeat(partition),
@@ -91,12 +102,12 @@ def _of_frame(frame: Any, topic: str, partition: int) -> list[ConsumerRecord]:
         values,
         pairs,
         repeat(None),
-        [-1 if each is None else len(each) for each in keys],
-        [-1 if each is None else len(each) for each in values],
-        map(_size, pairs),
+        key_sizes,
+        value_sizes,
+        map(_size, pairs) if has_headers else repeat(-1),
         strict=False,
     )
-    return list(map(ConsumerRecord._make, rows))
+    return list(map(_new, repeat(ConsumerRecord), rows))
 
 
 def _size(pairs: list[tuple[str, bytes | None]]) -> int:
