@@ -310,7 +310,7 @@ def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outl
     assert lines(tmp_path, LOG_START) == {}
     log.delete_records(5)  # it has not met the flag yet
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
-    manager_of(two).root.changes._free_names("t")
+    manager_of(two).root.changes.free_names("t")
     assert lines(tmp_path, LOG_START) == {}
 
 

@@ -18,7 +18,7 @@ from pylog.arguments import is_int
 from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
-from pylog.config import topic_config
+from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import NEW_MARKER
 from pylog.directory.topic_names import check_topic_name
 from pylog.errors import (
@@ -155,25 +155,37 @@ class LogManager:
         check_settable(config)
         count = check_partition_count(partition_count)
         check_topic_name(name)
-        with trace.TELLING, trace.holding(), self._guard:
-            self.gate.check()  # again: another thread may have closed the store, and another process opened it
-            self.root.leave_clean_state()
-            topic = self.root.changes.create(name, count, checked)
-            self.topic_changes += 1
-            for key in self._logs.of_topic(name):  # of a topic that another store deleted
-                self._logs.close_deleted(key)
-            return topic
+        return self._with_free_names(name, lambda: self._create(name, count, checked))
+
+    def _create(self, name: str, count: int, config: TopicConfig) -> Topic | None:
+        topic = self.root.changes.create(name, count, config)
+        for key in () if topic is None else self._logs.of_topic(name):  # of a topic that another store deleted
+            self._logs.close_deleted(key)
+        return topic
+
+    def _with_free_names(self, topic: str, change: Callable[[], Topic | None]) -> Topic:
+        """Makes a change that needs the names of a topic's directories. It returns None while a deleted topic has them.
+
+        The names are freed without the guard: commits take their locks and the guard in the other order.
+        """
+        done = None
+        while done is None:
+            with self._guard:
+                self.gate.check()  # again: another thread may have closed the store, and another process opened it
+                self.root.leave_clean_state()
+            self.root.changes.free_names(topic)
+            with trace.TELLING, trace.holding(), self._guard:
+                self.gate.check()
+                done = change()
+                self.topic_changes += done is not None
+        return done
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Adds partitions to a topic."""
         self.check_writable()
         count = check_partition_count(partition_count)
-        with trace.TELLING, trace.holding(), self._guard:
-            check_more(self.fs, self.path, self.topic(name), count)
-            self.root.leave_clean_state()
-            topic = self.root.changes.add_partitions(name, count)
-            self.topic_changes += 1
-            return topic
+        check_more(self.fs, self.path, self.topic(name), count)
+        return self._with_free_names(name, lambda: self.root.changes.add_partitions(name, count))
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably, and in every open log."""
@@ -185,41 +197,27 @@ class LogManager:
             before, topic = self.root.changes.alter(name, config)
             self.topic_changes += 1
         self.root.changes.announce(topic)
-        self._warn_of_compaction(before, topic)
+        _warn_of_compaction(self, before, topic)
         return topic
 
-    def _warn_of_compaction(self, before: Topic, after: Topic) -> None:
-        """Logs a warning if a topic that becomes compacted may have records without a key, which compaction deletes."""
-        if after.config.is_compacted and not before.config.is_compacted and self._has_records(after):
-            then = "the next compaction deletes records without a key; set cleanup_policy back before that to keep them"
-            trace.line(trace.TOPIC_COMPACTED, topic=after.name, then=then)
-
-    def _has_records(self, topic: Topic) -> bool:
-        """Returns whether a topic may have records. Cost: as `log` for each partition."""
-        for number in topic.partition_ids:
-            try:
-                log = self.log(topic.name, number)
-                if log.start_offset < log.end_offset:
-                    return True
-            except PylogError:  # it may
-                return True
-        return False
-
-    def delete_topic(self, name: str, forgetting: AbstractContextManager[None] | None = None) -> None:
+    def delete_topic(self, name: str, forget: Callable[[], object] = lambda: None) -> None:
         """Deletes a topic and its records.
 
         Args:
             name: the topic.
-            forgetting: entered before the deletion and left after it, to delete data that depends on the topic.
+            forget: deletes data that depends on the topic. It is called once nothing more can be appended to the topic.
         """
         self.check_writable()
-        with trace.TELLING, trace.holding(), forgetting or nullcontext(), self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             self.root.changes.check_deletable(self.topic(name))
             self._logs.check_names(name)
             self.root.leave_clean_state()
             self._logs.close_topic(name)
-            self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)
+            done = self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)
             self.topic_changes += 1
+        with trace.TELLING, trace.holding():
+            forget()  # without the guard: commits take their locks in the other order
+            self.full_disk.freeing(partial(self.root.changes.note_deleted, done), syncs_again=True)
         self.kept.forget(lambda topic: topic == name)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
@@ -406,3 +404,22 @@ def created_topic(
         topic = manager.topic(name)
         check_same(topic, partition_count, options)
         return topic
+
+
+def _warn_of_compaction(manager: LogManager, before: Topic, after: Topic) -> None:
+    """Logs a warning if a topic that becomes compacted may have records without a key, which compaction deletes."""
+    if after.config.is_compacted and not before.config.is_compacted and _has_records(manager, after):
+        then = "the next compaction deletes records without a key; set cleanup_policy back before that to keep them"
+        trace.line(trace.TOPIC_COMPACTED, topic=after.name, then=then)
+
+
+def _has_records(manager: LogManager, topic: Topic) -> bool:
+    """Returns whether a topic may have records. Cost: as `log` for each partition."""
+    for number in topic.partition_ids:
+        try:
+            log = manager.log(topic.name, number)
+            if log.start_offset < log.end_offset:
+                return True
+        except PylogError:  # it may
+            return True
+    return False

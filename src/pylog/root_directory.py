@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from pylog import trace
@@ -54,6 +54,7 @@ class RootDirectory:
         self.locks: StoreLocks | None = None
         self.marker: bytes | None = None
         self._left_clean_state = False
+        self._finished: dict[str, str] = {}  # directories of deletions that were finished, with their old names
         self.recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
         self.log_starts = Checkpoint(fs, path, LOG_START)
         self.cleaned = Checkpoint(fs, path, CLEANER)
@@ -87,7 +88,23 @@ class RootDirectory:
 
     def _finish_changes(self) -> None:
         with self.lock():
-            finish_changes(self._fs, self._path, broker_was_last=self.marker not in (None, NEW_MARKER))
+            broker_was_last = self.marker not in (None, NEW_MARKER)
+            self._finished = finish_changes(self._fs, self._path, broker_was_last=broker_was_last)
+
+    def forget_deleted(self, forget: Callable[[str], object]) -> None:
+        """Has the data deleted that depends on topics whose deletion was finished when the directory was opened.
+
+        Args:
+            forget: does it for one topic; also used later, when a topic is created whose name a deleted one had.
+        """
+        if self.locks is None:
+            return
+        self.changes.forget = forget
+        if self._finished:
+            parsed = map(parse_partition_directory, self._finished)
+            for topic in sorted({partition.topic for partition in parsed if partition is not None}):
+                forget(topic)
+            self.changes.note_finished(self._finished)
 
     def _recover(self) -> None:
         if not self.partitions():

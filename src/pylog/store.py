@@ -64,6 +64,7 @@ class Store(FactoryMade, factory="pylog.open"):
         self._manager = manager = LogManager(path, options, fs, clock)
         members = LivingMembers(manager.fs, writable=manager.writable)
         self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
+        manager.root.forget_deleted(self._offsets.forget_topic)
         self._clients = OpenClients(manager, self._offsets, clock)
         committed = options.committed or self._offsets.position
         self._offset_store = offset_store(self._offsets)

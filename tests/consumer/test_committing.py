@@ -291,10 +291,10 @@ def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_g
     begun, go_on = threading.Event(), threading.Event()
     commit = offset_manager_of(store.offsets).commit
 
-    def slow(*given: Any) -> None:
+    def slow(*given: Any, **named: Any) -> None:
         begun.set()
         go_on.wait(60)
-        commit(*given)
+        commit(*given, **named)
 
     monkeypatch.setattr(offset_manager_of(store.offsets), "commit", slow)
     told: list[tuple[int, BaseException | None]] = []

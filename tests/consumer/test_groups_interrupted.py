@@ -178,6 +178,29 @@ def test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself(store: pylo
     assert len(set(read)) == 15
 
 
+def _taken_over(other: Consumer, clock: ManualClock) -> None:
+    """Another member is given all partitions, because more time passes than a member may take between two polls."""
+    while len(owned(other)) < 4:
+        clock.advance(500)
+        other.poll(max_records=1)
+
+
+@pytest.mark.pair("groups", "second process")
+@pytest.mark.parametrize("left", [False, True], ids=["in one loop", "in a loop that begins again"])
+def test_an_iteration_that_becomes_slow_is_handed_nothing_before_it_is_told_what_it_lost(
+    store: pylog.Store, clock: ManualClock, left: bool
+) -> None:
+    listener = Told(store)
+    slow = member(store, listener, max_poll_interval_ms=5_000, max_poll_records=40, consumer_timeout_ms=0)
+    with slow, member(store, max_poll_records=1) as other:
+        records = iter(slow)
+        for _ in range(3):  # at once: a loop that reads the clock for some records only would not read it now
+            next(records)
+        _taken_over(other, clock)
+        next(iter(slow) if left else records, None)
+        assert "lost" in [what for what, *_ in listener.told]
+
+
 @pytest.mark.pair("groups", "second process")
 def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog.Store, clock: ManualClock) -> None:
     slow = member(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
@@ -191,7 +214,7 @@ def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog
     while owned(slow) != set(range(4)):
         slow.poll()
     before = committed(store)
-    late = slow._commits.commit_async({PLACES[0]: 1}, None, chosen=True, standing=old)
+    late = slow._commits.commit_async({PLACES[0]: 1}, None, chosen=True, logs=slow._offsets.logs_of([PLACES[0]]), standing=old)
     assert isinstance(late.exception(60), pylog.FencedMemberError)
     assert committed(store) == before
     assert slow.commit_async({PLACES[0]: 7}).exception(60) is None

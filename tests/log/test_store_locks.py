@@ -358,3 +358,70 @@ def test_threads_that_wait_for_each_other_and_then_for_a_process_are_refused_aft
         assert log.end_offset == 3
     assert len(waited) == len(threads)
     assert all(0.95 * timeout <= each < 1.6 * timeout for each in waited), waited
+
+
+# ---- turns -------------------------------------------------------------------------------------------------------------------
+
+
+def _laps_until(waiting: ByteLock, held: ByteLock) -> int:
+    """How often a lock is entered in a loop, as by a process that appends, before a waiting one has it."""
+    done, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        with waiting:
+            done.set()
+
+    with held:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert begun.wait(60)
+        waiting._clock.sleep(0.002)  # it waits now
+    laps = 0
+    while not done.is_set() and laps < 10_000:
+        with held:
+            held._clock.sleep(0.00003)
+        laps += 1
+    thread.join(60)
+    return laps
+
+
+def test_a_process_that_appends_in_a_loop_lets_a_waiting_one_take_its_turn(locks: LockAs) -> None:
+    one, two = (locks(timeout_ms=60_000, clock=SystemClock()).partition("t-0") for _ in range(2))
+    assert sorted(_laps_until(one, two) for _ in range(9))[4] <= 20
+
+
+def test_a_waiting_process_that_is_stopped_costs_the_others_little(locks: LockAs, tmp_path: Path) -> None:
+    clock = ManualClock()
+    lock = locks(clock=clock).partition("t-0")
+    stopped = OsLockFile(str(tmp_path / PYLOG_LOCK))
+    assert lock._queue is not None
+    at = next(iter(_store_bytes(lock)))
+    assert stopped.try_lock(at, 1, exclusive=True)
+    assert lock._queue.is_held()
+    slept = []
+    sleep = clock.sleep
+    clock.sleep = lambda seconds: (slept.append(seconds), sleep(seconds))[1]  # type: ignore[method-assign,func-returns-value]
+    for _ in range(20_000):
+        with lock:
+            sleep(0.00003)
+    assert 0 < sum(slept) <= 0.02 * 20_000 * 0.00003
+    stopped.close()
+
+
+def test_a_process_does_not_wait_for_those_that_wait_when_it_must_not_wait(locks: LockAs, tmp_path: Path) -> None:
+    clock = ManualClock()
+    lock = locks(clock=clock).partition("t-0")
+    stopped = OsLockFile(str(tmp_path / PYLOG_LOCK))
+    assert stopped.try_lock(next(iter(_store_bytes(lock))), 1, exclusive=True)
+    before = clock.monotonic()
+    with lock.entered_if_free() as free:
+        assert free
+    assert clock.monotonic() == before
+    stopped.close()
+
+
+def _store_bytes(lock: ByteLock) -> list[int]:
+    """The place in `pylog.lock` of a lock's queue."""
+    assert lock._queue is not None
+    return [lock._queue.is_held.args[0]]  # type: ignore[attr-defined]

@@ -301,11 +301,12 @@ def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Sto
 def test_what_is_committed_for_a_topic_made_again_meanwhile_stays(store: Store, fs: MemoryFileSystem) -> None:
     store.offsets.commit("g", {T0: 3, T1: 4})
     with opened(fs.process()) as other:
-        with offset_manager_of(store.offsets).forgetting("t"):
-            other.delete_topic("t")
-            other.create_topic("t")
-            other.log("t").append(b"x")
-            other.offsets.commit("g", {T0: 1})
+        forget = offset_manager_of(store.offsets).forgetting("t")
+        other.delete_topic("t")
+        other.create_topic("t")
+        other.log("t").append(b"x")
+        other.offsets.commit("g", {T0: 1})
+        forget()
         assert {place: each.offset for place, each in other.offsets.fetch("g").items()} == {T0: 1}
 
 

@@ -32,7 +32,7 @@ from pylog.groups.member import GroupMember
 from pylog.groups.member_options import MemberOptions
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import Logs, OffsetManager, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -312,7 +312,7 @@ class ConsumerAssignment:
         member = self._membership if isinstance(self._membership, GroupMember) else None
         return MemberIdentity(member, "" if member is None else member.member_id)
 
-    def commit(self, offsets: Offsets, *, chosen: bool, standing: MemberIdentity | None = None) -> Offsets:
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: Logs, standing: MemberIdentity | None = None) -> Offsets:
         """Commits offsets for the group, as its member if the consumer is one. May be called from any thread.
 
         Args:
@@ -320,6 +320,8 @@ class ConsumerAssignment:
             chosen: true if the caller chose the offsets: all of them are committed, or none. False if they are positions: those
                 that their logs no longer have are left out, so that they do not prevent the other commits. (A broker accepts
                 them: it does not compare commits with logs.)
+            logs: the logs that the offsets are for. If a topic is deleted and created again, they are never committed for the new
+                one.
             standing: the membership at the time of the request; None is the current one.
 
         Returns:
@@ -331,24 +333,24 @@ class ConsumerAssignment:
         refused: dict[PartitionLike, PylogError] = {}
         standing = standing or self.standing
         try:
-            self._write(offsets, standing)
+            self._write(offsets, logs, standing)
         except _OF_A_LOG:
-            refused = {} if chosen else self._refused(offsets)
+            refused = {} if chosen else self._refused(offsets, logs)
             if not refused:
                 raise
             offsets = {place: offset for place, offset in offsets.items() if place not in refused}
             if offsets:
-                self._write(offsets, standing)
+                self._write(offsets, logs, standing)
         self._warn(refused)
         return offsets
 
-    def _refused(self, offsets: Offsets) -> dict[PartitionLike, PylogError]:
+    def _refused(self, offsets: Offsets, logs: Logs) -> dict[PartitionLike, PylogError]:
         """Returns the partitions whose offsets cannot be committed, with the errors."""
         assert self._group is not None
         found: dict[PartitionLike, PylogError] = {}
         for place, offset in offsets.items():
             try:
-                self._offsets.items(self._group, {place: offset})
+                self._offsets.items(self._group, {place: offset}, logs)
             except (UnknownTopicOrPartitionError, OffsetOutOfRangeError) as error:
                 found[place] = error
         return found
@@ -359,13 +361,13 @@ class ConsumerAssignment:
             LOGGER.warning("positions were not committed: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
-    def _write(self, offsets: Offsets, standing: MemberIdentity) -> None:
+    def _write(self, offsets: Offsets, logs: Logs, standing: MemberIdentity) -> None:
         assert self._group is not None
         if standing.member is not None:
             with self._turn:
-                standing.member.commit(offsets, member_id=standing.member_id)
+                standing.member.commit(offsets, member_id=standing.member_id, logs=logs)
         else:
-            self._offsets.commit(self._group, offsets)
+            self._offsets.commit(self._group, offsets, logs=logs)
 
     def leave(self) -> None:
         """Releases all partitions and ends the subscription. The membership lasts until the listener returns, so that its last

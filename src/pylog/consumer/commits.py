@@ -13,11 +13,12 @@ from typing import NamedTuple, Protocol
 from pylog import limits
 from pylog.clock import Clock
 from pylog.consumer.subscription import checked_partition
-from pylog.errors import InvalidArgumentError, PylogError, without_frames
+from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError, without_frames
 from pylog.groups.member import GroupMember
-from pylog.offsets.offset_manager import PartitionLike
+from pylog.log.partition_log import PartitionLog
+from pylog.offsets.offset_manager import Logs, PartitionLike
 from pylog.record.ahead import Worker
-from pylog.record.types import OffsetAndMetadata
+from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 LOGGER = logging.getLogger("pylog")
 Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
@@ -58,20 +59,23 @@ class _Pending:
 
     Attributes:
         offsets: the requested offsets; once the commit is complete, those that were committed.
+        logs: the logs that the offsets are for.
         chosen: as for `Assignment.commit`.
         standing: the membership at the time of the request.
     """
 
-    def __init__(self, offsets: Offsets, future: Future[None], *, chosen: bool, standing: MemberIdentity) -> None:
+    def __init__(self, offsets: Offsets, logs: Logs, future: Future[None], *, chosen: bool, standing: MemberIdentity) -> None:
         self.offsets = offsets
+        self.logs = logs
         self.chosen = chosen
         self.standing: MemberIdentity | None = standing
         self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
-    def goes_with(self, other: _Pending) -> bool:
-        """True if one append can commit both."""
-        return (self.chosen, self.standing) == (other.chosen, other.standing)
+    def goes_with(self, other: _Pending, logs: Logs) -> bool:
+        """True if one append can commit both, and others before, which are for `logs`."""
+        same_logs = all(logs.get(partition, log) is log for partition, log in self.logs.items())
+        return same_logs and (self.chosen, self.standing) == (other.chosen, other.standing)
 
     def begin(self) -> bool:
         """Starts the commit. Returns False if its future was cancelled."""
@@ -80,11 +84,12 @@ class _Pending:
             return True
         self._error = CancelledError()
         self._future = self.standing = None
+        self.logs = {}
         return False
 
     def end(self, committed: Offsets, error: BaseException | None = None) -> None:
         """Settles the future with the committed offsets or the error."""
-        future, self._future, self.standing = self._future, None, None
+        future, self._future, self.standing, self.logs = self._future, None, None, {}
         assert future is not None
         self._error = error
         if error is not None:
@@ -108,7 +113,7 @@ class _Mark:
 class Write(Protocol):
     """Writes a commit; see `Assignment.commit`."""
 
-    def __call__(self, offsets: Offsets, *, chosen: bool, standing: MemberIdentity | None = None) -> Offsets: ...
+    def __call__(self, offsets: Offsets, *, chosen: bool, logs: Logs, standing: MemberIdentity | None = None) -> Offsets: ...
 
 
 class _Queue:
@@ -136,17 +141,22 @@ class _Queue:
             done.append(self._waiting.popleft())
         wanted = [each for each in done if each.begin()]
         while wanted:
-            together = list(takewhile(wanted[0].goes_with, wanted))
+            together, logs = list[_Pending](), dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]()
+            for each in takewhile(lambda each: each.goes_with(wanted[0], logs), wanted):  # noqa: B023 - used at once
+                together.append(each)
+                logs |= each.logs
             self._commit(together)
             del wanted[: len(together)]
         return done, mark
 
     def _commit(self, together: list[_Pending]) -> None:
         offsets: dict[PartitionLike, int | OffsetAndMetadata] = {}
+        logs: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = {}
         for each in together:
             offsets |= each.offsets
+            logs |= each.logs
         try:
-            committed = self._write(offsets, chosen=together[0].chosen, standing=together[0].standing)
+            committed = self._write(offsets, chosen=together[0].chosen, logs=logs, standing=together[0].standing)
         except BaseException as error:  # noqa: BLE001 - the futures raise it
             if len(together) > 1:  # only one of them may be at fault
                 for each in together:
@@ -186,20 +196,23 @@ class Commits:
         self._written_at = 0.0
         self.after_auto_commit: CommitCallback | None = None
 
-    def commit(self, offsets: Offsets, *, chosen: bool) -> None:
-        """Commits offsets after all earlier requests."""
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: Logs) -> None:
+        """Commits offsets in logs, after all earlier requests."""
         self.finish()
         if offsets:
-            self._write(offsets, chosen=chosen)
+            self._write(offsets, chosen=chosen, logs=logs)
 
     def commit_async(
-        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, standing: MemberIdentity
+        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, logs: Logs, standing: MemberIdentity
     ) -> Future[None]:
-        """Commits in the background, under the given membership. Blocks while too many commits are waiting."""
+        """Commits in the background, in logs and under a membership as they were at the request.
+
+        Blocks while too many commits are waiting.
+        """
         while len(self._queue) >= limits.COMMITS_WAITING:
             self._clock.sleep(limits.LONG_NAP)
         future: Future[None] = Future()
-        pending = _Pending(offsets, future, chosen=chosen, standing=standing)
+        pending = _Pending(offsets, logs, future, chosen=chosen, standing=standing)
         if callback is not None:
             self._callbacks[pending] = callback
         self._asked = True  # before the request: an interrupt may follow it
@@ -260,8 +273,8 @@ class Commits:
         """True if an automatic commit is due."""
         return self._interval is not None and self._clock.monotonic() >= self._due
 
-    def auto_commit(self, offsets: Offsets) -> None:
-        """Commits offsets if automatic commits are on. A failure is logged; the next automatic commit tries again.
+    def auto_commit(self, offsets: Offsets, logs: Logs) -> None:
+        """Commits offsets in logs if automatic commits are on. A failure is logged; the next automatic commit tries again.
 
         Unchanged offsets are committed again before they can expire.
         """
@@ -272,7 +285,7 @@ class Commits:
         if not offsets or (offsets == self._written and now - self._written_at < self._again):
             return
         try:
-            self.commit(offsets, chosen=False)
+            self.commit(offsets, chosen=False, logs=logs)
         except PylogError as error:
             LOGGER.warning("an automatic commit failed: %s", error)
             failure: PylogError | None = error

@@ -26,7 +26,7 @@ from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.offset_manager import Logs, OffsetManager
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 
@@ -302,7 +302,8 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         Cost: one append at the store's level of durability.
         """
         with self._guard, self._steps:
-            self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
+            wanted, logs = self._to_commit(offsets)
+            self._commits.commit(wanted, chosen=offsets is not None, logs=logs)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> Future[None]:
         """Commits in the background. Waiting commits are merged into one append. Blocks if very many are waiting.
@@ -322,11 +323,16 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             self._core.refuse_coroutines("callback", callback)
             call = None if callback is None else partial(self._steps.lend, callback)
             chosen, standing = offsets is not None, self._assignment.standing
-            return self._commits.commit_async(self._to_commit(offsets), call, chosen=chosen, standing=standing)
+            wanted, logs = self._to_commit(offsets)
+            return self._commits.commit_async(wanted, call, chosen=chosen, logs=logs, standing=standing)
 
-    def _to_commit(self, given: Offsets | None) -> Offsets:
+    def _to_commit(self, given: Offsets | None) -> tuple[Offsets, Logs]:
+        """Returns the offsets of a commit, and the logs that they are for."""
         self._group()
-        return self._core.committable() if given is None else offsets_given(given)
+        if given is None:
+            return self._core.committable()
+        wanted = offsets_given(given)
+        return wanted, self._offsets.logs_of(wanted)
 
     def _group(self) -> str:
         if self._options.group_id is None:

@@ -24,9 +24,10 @@ from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition, Deserializers
 from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import COLUMNS, PartitionReader
-from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
+from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
+from pylog.offsets.offset_manager import Logs as PartitionLogs
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.kept import IsGone
@@ -91,7 +92,7 @@ class ConsumerCore:
         self.commits.run_callbacks()
         self.assignment.keep_up()
         if self.commits.are_due:
-            self.commits.auto_commit(self.committable())
+            self.commits.auto_commit(*self.committable())
         self.look_at = -math.inf if self._woken else self._clock.monotonic() + self._between_looks
 
     def look_after(self) -> None:
@@ -153,13 +154,17 @@ class ConsumerCore:
         """Forgets the logs of deleted topics that no assigned partition reads."""
         self._logs.forget_topics(is_gone, self.assignment.places.__contains__)
 
-    def committable(self) -> Offsets:
-        """Returns the known positions of partitions that still exist."""
+    def committable(self) -> tuple[Offsets, PartitionLogs]:
+        """Returns the known positions of partitions that still exist, and the logs that they are positions in."""
         self.forget_what_is_gone(self.assignment.places)
-        return self.assignment.positions()
+        logs = self._logs.known(self.assignment.places)
+        return {partition: each for partition, each in self.assignment.positions().items() if partition in logs}, logs
 
     def _place_of(self, partition: TopicPartition) -> AssignedPartition:
-        """Returns the state of a newly assigned partition."""
+        """Returns the state of a newly assigned partition. From now on, its positions are positions in the log of now."""
+        if self.options.group_id is not None:
+            with suppress(PylogError):  # a read raises it
+                self.log(partition)
 
         def read_from(offset: int) -> PartitionReader:
             return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation_level, self.columns)
@@ -171,7 +176,7 @@ class ConsumerCore:
         try:
             self.commits.finish()
         finally:  # even if a callback raises
-            self.commits.auto_commit(self.committable())
+            self.commits.auto_commit(*self.committable())
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@ class Logs:
             raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted and created again; its old positions do not apply")
         return known
 
+    def known(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+        """Returns the logs of partitions that were used, as they were opened."""
+        return {partition: self._known[partition] for partition in partitions if partition in self._known}
+
     def forget_gone(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Forgets deleted logs and returns their partitions. Cost: one refresh of each log."""
         gone = [

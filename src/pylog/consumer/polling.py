@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from pylog import limits
 from pylog.clock import Clock
@@ -15,9 +15,6 @@ from pylog.consumer.options import check_int, checked_timeout
 from pylog.consumer.partition import AssignedPartition, FetchedRecords
 from pylog.log.reading.following import Naps
 from pylog.record.types import Record, TopicPartition
-
-_SKIPPED: Final = 7  # records of an iteration between two reads of the clock
-_FAST_S: Final = 0.001  # for these records together
 
 
 class Polling:
@@ -114,16 +111,13 @@ class Polling:
         Args:
             consumer: not used, only kept: a consumer is not dropped while a program iterates over it.
         """
-        core, now, at, skipped = self._core, self._clock.monotonic, 0.0, 0
+        core, now = self._core, self._clock.monotonic
+        if self.is_check_due:  # records in hand may be from an earlier loop
+            self.check()
         while True:
             for record in self.in_hand:  # `yield from` would close it with a loop that is left
                 yield record
-                if skipped:  # reading the clock costs a tenth of a record: a fast loop reads it for every eighth record
-                    skipped -= 1
-                    continue
-                last, at = at, now()
-                skipped = _SKIPPED if at - last < _FAST_S else 0
-                if at >= core.look_at:
+                if now() >= core.look_at:
                     core.look_after()
             if not self.take_in_hand():
                 return

@@ -21,11 +21,12 @@ from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
 from pylog.groups.state import topic_info
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry
-from pylog.offsets.offset_manager import GroupView, OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import CommitRecords, GroupView, OffsetManager, PartitionLike
 from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_partition_key
 from pylog.record.types import TopicPartition
@@ -190,9 +191,17 @@ class Group(FactoryMade, factory="Store.group"):
             raise InvalidArgumentError("a reset needs a target; give one of to, shift_by, by_duration and from_file")
         return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
 
-    def _reset(self, wanted: Mapping[TopicPartition, ResetTarget], dry_run: bool, durability: Durability | None) -> ResetPlan:
+    def _reset(
+        self,
+        wanted: Mapping[TopicPartition, ResetTarget],
+        dry_run: bool,
+        durability: Durability | None,
+        logs: Mapping[TopicPartition, PartitionLog] | None = None,
+    ) -> ResetPlan:
+        """Resets the group in these logs; by default, in those that the partitions have now."""
         if not self._key:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
+        logs = self._logs(wanted) if logs is None else logs
         self._offsets.look(self.group_id, self._refuse_members)
         committed = self._offsets.fetch(self.group_id)
         missing = [partition for partition, target in wanted.items() if target.kind == "shift" and partition not in committed]
@@ -201,13 +210,14 @@ class Group(FactoryMade, factory="Store.group"):
         planned = ResetPlan(
             self.group_id,
             tuple(
-                plan(target, partition, self._bounds(partition, committed[partition].offset if partition in committed else None))
+                plan(target, partition, _bounds(logs[partition], committed[partition].offset if partition in committed else None))
                 for partition, target in sorted(wanted.items())
             ),
         )
         if planned.partitions and not dry_run:
             gone: list[str] = []
-            self._offsets.change(self.group_id, self._carry_out(planned, gone), make=True, durability=durability)
+            check = CommitRecords([], list(logs.values())).check
+            self._offsets.change(self.group_id, self._carry_out(planned, gone), make=True, durability=durability, check=check)
             self._tell_of_reset(planned, wanted, gone)
         return planned
 
@@ -222,15 +232,14 @@ class Group(FactoryMade, factory="Store.group"):
             facts = {"group": self.group_id, "old": "none" if each.committed is None else each.committed, "new": each.offset}
             trace.line(trace.OFFSETS_RESET, each.partition, **facts, reason=f"reset to {asked}", adjusted=each.adjustment)
 
-    def _bounds(self, partition: TopicPartition, committed: int | None) -> Bounds:
-        log = self._manager.log(*partition)
-        state = log.snapshot()
-
-        def offset_for_time(milliseconds: int) -> int | None:
-            found = log.offset_for_timestamp(milliseconds)
-            return None if found is None else found.offset
-
-        return Bounds(state.start_offset, state.end_offset, committed, offset_for_time, state.remote_offsets)
+    def _logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+        """Returns the logs of partitions as they are now: a reset is never written for a topic that is created meanwhile."""
+        found: dict[TopicPartition, PartitionLog] = {}
+        for partition, log in self._offsets.logs_of(partitions).items():
+            if not isinstance(log, PartitionLog):
+                raise log
+            found[partition] = log
+        return found
 
     def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[GroupView], Iterable[KeyValue]]:
         now_ms = self._clock.now_ms()
@@ -361,9 +370,20 @@ def import_groups(
     group_of: Callable[[str], Group], path: PathLike, *, dry_run: bool, durability: Durability | None
 ) -> list[ResetPlan]:
     """Resets groups to the offsets in a file of several groups. See `pylog.import_offsets`."""
-    wanted = [(group_of(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]
-    plans = [group._reset(targets, True, durability) for group, targets in wanted]
-    return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted]
+    given = [(group_of(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]
+    wanted = [(group, targets, group._logs(targets)) for group, targets in given]
+    plans = [group._reset(targets, True, durability, logs) for group, targets, logs in wanted]
+    return plans if dry_run else [group._reset(targets, False, durability, logs) for group, targets, logs in wanted]
+
+
+def _bounds(log: PartitionLog, committed: int | None) -> Bounds:
+    state = log.snapshot()
+
+    def offset_for_time(milliseconds: int) -> int | None:
+        found = log.offset_for_timestamp(milliseconds)
+        return None if found is None else found.offset
+
+    return Bounds(state.start_offset, state.end_offset, committed, offset_for_time, state.remote_offsets)
 
 
 def _listed(scope: Scope) -> list[str | PartitionLike]:

@@ -30,7 +30,7 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import Image
 from pylog.offsets.membership import MEMBER, member_record_key
-from pylog.offsets.offset_manager import OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import Logs, OffsetManager, PartitionLike
 from pylog.offsets.partition import OffsetsPartition
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
@@ -361,12 +361,14 @@ class GroupMember:
         *,
         durability: Durability | None = None,
         member_id: str | None = None,
+        logs: Logs | None = None,
     ) -> None:
         """Commits offsets as `OffsetStore.commit`, all or none, if the member owns the partitions at that moment.
 
         Args:
             offsets, durability: as for `OffsetStore.commit`.
             member_id: the membership for which the commit was requested; None for the current one.
+            logs: the logs that the offsets are for; None for those that the partitions have now.
 
         Raises:
             FencedMemberError: it is no longer in the group, or it does not own one of the partitions. Nothing was written; `poll`
@@ -376,7 +378,7 @@ class GroupMember:
         Cost: one append, under the lock of the group's offsets.
         """
         self._check_process()
-        items = self._offsets.items(self._group, offsets)
+        items = self._offsets.items(self._group, offsets, logs)
         partitions = frozenset(TopicPartition(*partition) for partition in offsets)
 
         def act(there: OffsetsPartition) -> None:

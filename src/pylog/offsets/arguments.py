@@ -34,3 +34,17 @@ def checked_partition(partition: object) -> TopicPartition:
     if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str) and is_int(partition[1]):
         return TopicPartition(partition[0], int(partition[1]))
     raise InvalidArgumentError(f"{partition!r} is not a partition: a pair of its topic and its number")
+
+
+def checked_metadata(metadata: object, limit: int) -> bytes:
+    """The bytes of a commit's metadata, which may have at most `limit` UTF-16 code units. None means none."""
+    if metadata is None:  # groups-and-transactions 1.6
+        return b""
+    if not isinstance(metadata, str):
+        raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
+    if not metadata:
+        return b""
+    # Java counts characters, whatever the option's name says
+    if len(metadata) > limit or len(encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
+        raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
+    return encoded(metadata, "metadata")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits, trace
@@ -18,11 +17,12 @@ from pylog.errors import (
     OffsetOutOfRangeError,
     PylogError,
     UnknownTopicOrPartitionError,
+    without_frames,
 )
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, join
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
-from pylog.offsets.arguments import checked_group, checked_partition, encoded
+from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
@@ -38,9 +38,11 @@ from pylog.offsets.schema import (
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
 
 Result = TypeVar("Result")
 PartitionLike = TopicPartition | tuple[str, int]
+Logs = Mapping[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]  # the error of a partition that does not exist
 
 
 class GroupView(NamedTuple):
@@ -125,19 +127,20 @@ class OffsetManager:
     # ---- commit --------------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
+        *,
+        durability: Durability | None = None,
+        logs: Logs | None = None,
     ) -> None:
-        """See `OffsetStore.commit`."""
-        items = self.items(group_id, offsets)
+        """See `OffsetStore.commit`. `logs` is as for `items`."""
+        items = self.items(group_id, offsets, logs)
         if items.records:
             self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
 
     def _commit(self, there: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
-        """Appends, unless the group may have active members: then it reads the group's records first.
-
-        Both checks run under the partition's lock, so no member can join in between. Only the reading is done before: if it held
-        the lock until the append, threads could not share a sync.
-        """
+        """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
         name = checked_group(group_id)
 
         def check() -> None:
@@ -168,54 +171,79 @@ class OffsetManager:
             what = f"the group {group_id!r} has active members ({len(living)}, such as {min(living)})"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-    def items(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> CommitRecords:
-        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
+    def items(
+        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], logs: Logs | None = None
+    ) -> CommitRecords:
+        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written.
+
+        `logs` are the logs that the offsets are for, as `logs_of` returned them when the commit was requested. By default, it is
+        requested now.
+        """
         name = checked_group(group_id)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         now_ms = self.clock.now_ms()
-        logs: list[PartitionLog] = []
-        return CommitRecords([self._item(name, partition, given, now_ms, logs) for partition, given in offsets.items()], logs)
+        used: list[PartitionLog] = []
+        records = [self._item(name, partition, given, now_ms, logs, used) for partition, given in offsets.items()]
+        return CommitRecords(records, used)
+
+    def logs_of(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]:
+        """Returns the logs of partitions as they are now. Cost: one pread each.
+
+        A commit that is written later is only for these logs: a topic that is created under the same name meanwhile is another.
+        """
+        found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = {}
+        for partition in map(checked_partition, partitions):
+            try:
+                found[partition], _ = self._log_and_end(partition)
+            except UnknownTopicOrPartitionError as error:
+                without_frames(error)
+                found[partition] = error
+        return found
 
     def _item(
-        self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int, logs: list[PartitionLog]
+        self,
+        name: bytes,
+        partition: PartitionLike,
+        given: int | OffsetAndMetadata,
+        now_ms: int,
+        logs: Logs | None,
+        used: list[PartitionLog],
     ) -> KeyValue:
-        """The record of one offset, checked. Adds the log that it is for to `logs`."""
+        """The record of one offset, checked. Adds the log that it is for to `used`."""
         key = checked_partition(partition)
         if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
-            logs.append(self._check_in_log(key, given))
+            used.append(self._check_in_log(key, given, logs))
             return _key_of(name, key.topic, key.partition), format_offset(given, b"", None, now_ms)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
         epoch = None if epoch is None else checked_int("leader_epoch", epoch, 0, limits.INT32_MAX)
-        metadata = self._checked_metadata(committed.metadata)
-        logs.append(self._check_in_log(key, offset))
+        metadata = checked_metadata(committed.metadata, self._config.metadata_max_bytes)
+        used.append(self._check_in_log(key, offset, logs))
         return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
 
-    def _check_in_log(self, partition: TopicPartition, offset: int) -> PartitionLog:
-        """Looks at the log of now, and returns it: another process may have deleted it, made it again, or cut it."""
-        log = self._manager.known_log(partition)
-        try:
-            end = log.end_offset
-        except UnknownTopicOrPartitionError:
-            end = (log := self._manager.log(*partition)).end_offset  # created again, or deleted
+    def _check_in_log(self, partition: TopicPartition, offset: int, logs: Logs | None) -> PartitionLog:
+        """Returns the log that an offset is for. Checks it now: another process may have deleted it, made it again, or cut it."""
+        if logs is None:
+            log, end = self._log_and_end(partition)
+        else:
+            found = logs[partition]
+            if isinstance(found, UnknownTopicOrPartitionError):
+                raise found
+            log, end = found, found.end_offset
         if offset > end and not self.accepts_any_offset and offset > (end := log.snapshot(wait=True).end_offset):
             told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
         return log
 
-    def _checked_metadata(self, metadata: object) -> bytes:
-        if metadata is None:  # groups-and-transactions 1.6
-            return b""
-        if not isinstance(metadata, str):
-            raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
-        if not metadata:
-            return b""
-        limit = self._config.metadata_max_bytes  # Java counts characters, whatever the option's name says
-        if len(metadata) > limit or len(encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
-            raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
-        return encoded(metadata, "metadata")
+    def _log_and_end(self, partition: TopicPartition) -> tuple[PartitionLog, int]:
+        log = self._manager.known_log(partition)
+        try:
+            return log, log.end_offset
+        except UnknownTopicOrPartitionError:
+            log = self._manager.log(*partition)  # created again, or deleted
+            return log, log.end_offset
 
     # ---- fetch ---------------------------------------------------------------------------------------------------------------
 
@@ -282,34 +310,39 @@ class OffsetManager:
         tell_of(lines)
         return set(map(parse_partition_key, partition_keys))
 
-    @contextmanager
-    def forgetting(self, topic: str) -> Iterator[None]:
-        """Deletes what groups had committed for a topic, once it was deleted inside; its store does this.
+    def forgetting(self, topic: str) -> Callable[[], None]:
+        """Returns `forget_topic` for a topic whose deletion begins now."""
+        before = {each.number: each.end_offset for each in self._topic.all_partitions()}
+        return functools.partial(self.forget_topic, topic, before)
 
-        A commit checks under the lock of the group's offsets that its topic is still there, so none arrives later. If another
-        process has created a topic of the same name by then, commits from after the beginning of the deletion are kept. A failed
-        deletion is logged, because the topic is deleted anyway.
+    def forget_topic(self, topic: str, before: Mapping[int, int] | None = None) -> None:
+        """Deletes the offsets that groups have committed for a topic that was deleted.
+
+        It is called when no commit for the deleted topic passes its check any more, and before its name leaves the catalog's list
+        of deletions. So each of these processes calls it: the one that deletes the topic, the next one that opens the store if
+        that one died, and one that creates a topic of the same name, before it does. A failure is logged, because the topic is
+        deleted anyway.
+
+        Args:
+            topic: its name.
+            before: if a topic of this name exists again, only what was committed below these ends is deleted; nothing if None.
         """
-        there = list(self._topic.all_partitions())
-        ends = [each.end_offset for each in there]
-        yield
         if topic == OFFSETS_TOPIC:
             return
-        for each, end in zip(there, ends, strict=True):
-            try:
-                self._forget_topic(each, topic.encode(), end)
-            except UnknownTopicOrPartitionError:
-                continue  # another process has deleted `__consumer_offsets`
-            except PylogError as error:
-                trace.line(trace.OFFSETS_LEFT, topic=topic, path=each.directory, error=str(error))
+        ends = before or {}
+        _, failed = self._topic.each_partition(lambda there: self._forget_topic(there, topic, ends.get(there.number, 0)))
+        for number, error in failed.items():
+            path = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
+            trace.line(trace.OFFSETS_LEFT, topic=topic, path=path, error=str(error))
 
-    def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
+    def _forget_topic(self, there: OffsetsPartition, topic: str, before: int) -> None:
         def found(image: Image) -> dict[bytes, Expiry]:
-            end = before if topic.decode() in self._manager.topics() else limits.INT64_MAX
-            return {name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, end).items()}
+            end = before if topic in self._manager.topics() else limits.INT64_MAX
+            committed = image.committed_for(topic.encode(), end)
+            return {name: Expiry(partition_keys, group=False) for name, partition_keys in committed.items()}
 
         with there.exclusively():  # a commit that has passed its check is in the log then
-            self._delete(there, found, f"topic {topic.decode()} was deleted")
+            self._delete(there, found, f"topic {topic} was deleted")
 
     def look(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
@@ -329,6 +362,7 @@ class OffsetManager:
         *,
         make: bool = False,
         durability: Durability | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         """Looks at a group, decides and appends, while no other thread or process changes it.
 
@@ -338,6 +372,7 @@ class OffsetManager:
                 time.
             make: true to create a missing topic; otherwise `decide` is not called without one.
             durability: as for `commit`.
+            check: called under the lock before the write; if it raises, nothing is written.
 
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`. What `decide` raises; nothing was written.
@@ -348,14 +383,14 @@ class OffsetManager:
             with there.exclusively() as image:
                 items = list(decide(_view(there, image, name)))
                 if items:
-                    there.append(items, self.clock.now_ms(), durability)
+                    there.append(items, self.clock.now_ms(), durability, check=check)
 
         self._topic.on_partition(group_id, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
         """See `OffsetStore.expire`."""
         now = self.clock.now_ms() if now_ms is None else now_ms
-        waiting = self._topics_that_wait()
+        waiting = _topics_that_wait(self._manager.topics().values())
         done, failed = self._topic.each_partition(lambda there: self._expire(there, now, waiting))
         if failed:
             raise next(iter(failed.values()))
@@ -405,14 +440,6 @@ class OffsetManager:
         }
         return {name: gone for name, gone in found.items() if gone.partition_keys or gone.group}
 
-    def _topics_that_wait(self) -> dict[bytes, set[str]]:
-        """The topics whose retention waits for a group, by group."""
-        found: dict[bytes, set[str]] = {}
-        for topic in self._manager.topics().values():
-            if topic.config.retention_group is not None:
-                found.setdefault(checked_group(topic.config.retention_group), set()).add(topic.name)
-        return found
-
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
     def with_partition(self, group_id: str, action: Callable[[OffsetsPartition], Result]) -> Result:
@@ -440,3 +467,12 @@ def _partition_keys_in(group: GroupImage, topics: Collection[str]) -> list[bytes
     return (
         [partition_key for partition_key in group.entries if parse_partition_key(partition_key).topic in topics] if topics else []
     )
+
+
+def _topics_that_wait(topics: Iterable[Topic]) -> dict[bytes, set[str]]:
+    """The topics whose retention waits for a group, by group."""
+    found: dict[bytes, set[str]] = {}
+    for topic in topics:
+        if topic.config.retention_group is not None:
+            found.setdefault(checked_group(topic.config.retention_group), set()).add(topic.name)
+    return found

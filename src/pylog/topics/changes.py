@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +44,10 @@ class TopicChanges:
         fs, root: the log directory.
         locks: of the process there.
         checkpoints: the checkpoints that a deleted partition is removed from.
+
+    Attributes:
+        forget: deletes the data that depends on a deleted topic, by its name: committed offsets. It is called when the topic's
+            directories have other names, before the catalog's list of deletions lacks them. So no crash leaves such data.
     """
 
     def __init__(self, fs: FileSystem, root: str, locks: StoreLocks, checkpoints: Sequence[Checkpoint]) -> None:
@@ -52,10 +55,13 @@ class TopicChanges:
         self._root = root
         self._locks = locks
         self._checkpoints = checkpoints
+        self.forget: Callable[[str], object] = lambda topic: None  # noqa: ARG005 - until the store sets it
 
-    def create(self, name: str, count: int, config: TopicConfig) -> Topic:
-        """Makes a topic."""
-        with self._names_free(name):
+    def create(self, name: str, count: int, config: TopicConfig) -> Topic | None:
+        """Makes a topic. Returns None if `free_names` must be called first."""
+        with self._locks.root.entered():
+            if self._is_name_pending(name):
+                return None
             check_new(self._root, name, find_topics(self._fs, self._root))
             check_may_be_made(self._fs, self._root, name, range(count))
             topic = self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
@@ -63,9 +69,11 @@ class TopicChanges:
         trace.line(trace.TOPIC_CREATED, topic=name, partitions=count, id=topic.id, options=options)
         return topic
 
-    def add_partitions(self, name: str, count: int) -> Topic:
-        """Raises a topic's number of partitions."""
-        with self._names_free(name):
+    def add_partitions(self, name: str, count: int) -> Topic | None:
+        """Raises a topic's number of partitions. Returns None if `free_names` must be called first."""
+        with self._locks.root.entered():
+            if self._is_name_pending(name):
+                return None
             topic = find_topic(self._fs, self._root, name)
             present = check_more(self._fs, self._root, topic, count)
             changed = CatalogTopic(topic.id or new_topic_id(), count, topic.config.changed())
@@ -121,26 +129,31 @@ class TopicChanges:
                 config = read_catalog(self._fs, self._root).config_of(partition.topic)
                 mark_options(self._fs, directory, mark_of(config))
 
-    def deletion(self, name: str) -> Callable[[], None]:
+    def deletion(self, name: str) -> Callable[[], BegunDeletion]:
         """Returns the deletion of a topic, which no crash undoes once it has returned. If it fails, it can be called again: it
         then goes on with the same topic, even if another process has made a topic of that name since.
+
+        `note_deleted` ends it.
         """
         return partial(self._delete, name, [])
 
-    def _delete(self, name: str, begun: list[BegunDeletion]) -> None:
+    def _delete(self, name: str, begun: list[BegunDeletion]) -> BegunDeletion:
         with self._locks.root.entered():
             if not begun:
                 found = find_topic(self._fs, self._root, name)  # another store may have deleted and created it in between
                 self.check_deletable(found)
                 begun.append(deletion_of(self._fs, self._root, found))
             self._decide(*begun)
-            topic, directories = begun[0]
-        for directory, target in directories.items():
+        for directory, target in begun[0].directories.items():
             self._rename(directory, target)
-        remove_directories(self._fs, self._root, directories.values(), "its topic was deleted")
-        with self._locks.root.entered():
-            note_removed(self._fs, self._root, directories.values())
-        trace.line(trace.TOPIC_DELETED, topic=name, partitions=topic.partition_ids, id=topic.id)
+        remove_directories(self._fs, self._root, begun[0].directories.values(), "its topic was deleted")
+        return begun[0]
+
+    def note_deleted(self, done: BegunDeletion) -> None:
+        """Ends a deletion, when the data that depends on the topic is deleted, too."""
+        self.note_finished(done.directories)
+        topic = done.topic
+        trace.line(trace.TOPIC_DELETED, topic=topic.name, partitions=topic.partition_ids, id=topic.id)
 
     def _decide(self, begun: BegunDeletion) -> None:
         """Decides a deletion, unless an earlier attempt did. Under the root's lock."""
@@ -177,19 +190,18 @@ class TopicChanges:
             if rename_deleted(self._fs, self._root, directory, target) and gone is not None:
                 self._forget_ends(gone.topic, [gone.partition])  # a process that has it open may have written new lines
 
-    @contextmanager
-    def _names_free(self, topic: str) -> Iterator[None]:
-        """Holds the root's lock while no directory of the topic waits for a deletion that another store has decided.
+    def note_finished(self, names: Mapping[str, str]) -> None:
+        """Removes finished deletions from the catalog, by the old and new names of their directories: nothing is left of them."""
+        with self._locks.root.entered():
+            note_removed(self._fs, self._root, names.values())
 
-        A deletion is decided under this lock; the renaming takes the partition's lock first.
+    def _is_name_pending(self, topic: str) -> bool:
+        """Returns whether a directory of the topic waits for a deletion that another store has decided. Under the root's lock."""
+        return bool(pending_names(read_catalog(self._fs, self._root), topic))
+
+    def free_names(self, topic: str) -> None:
+        """Renames a topic's directories that are being deleted, and has the data deleted that depends on the deleted topic.
+
+        It takes the locks of partitions, also of `__consumer_offsets`, so the caller holds no lock.
         """
-        while True:
-            self._free_names(topic)
-            with self._locks.root.entered():
-                if not pending_names(read_catalog(self._fs, self._root), topic):
-                    yield
-                    return
-
-    def _free_names(self, topic: str) -> None:
-        """Renames a topic's directories that are being deleted."""
-        free_names(self._fs, self._root, topic, self._rename, self._locks.root.entered)
+        free_names(self._fs, self._root, topic, self._rename, self._locks.root.entered, self.forget)

@@ -69,14 +69,18 @@ def free_names(
     topic: str,
     rename: Callable[[str, str], object],
     root_lock: Callable[[], AbstractContextManager[object]],
+    forget: Callable[[str], object],
 ) -> None:
-    """Renames a topic's directories that are being deleted: `rename` does it to one, under its locks."""
+    """Renames a topic's directories that are being deleted: `rename` does it to one, under its locks. Then `forget` deletes the
+    data that depends on the topic.
+    """
     pending = pending_names(read_catalog(fs, root), topic)
     for name, target in pending.items():
         rename(name, target)
     if not pending:
         return
     fs.sync_directory(root)
+    forget(topic)
     with root_lock():  # they are still to be removed, under the names that they have now
         catalog = read_catalog(fs, root)
         moved = {new if pending.get(old) == new else old: new for old, new in catalog.deleting.items()}

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Collection, Container, Mapping
 from typing import Final
 
-import msgspec
-
 from pylog import trace
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
 from pylog.errors import PylogError
@@ -37,7 +35,7 @@ def is_finished(fs: FileSystem, root: str, present: Container[TopicPartition]) -
     return not lacking or is_kraft_brokers(fs, root)  # where only the broker makes them
 
 
-def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
+def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> dict[str, str]:
     """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock, by a
     process that found no other process there.
 
@@ -45,11 +43,13 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
         fs, root: the log directory.
         broker_was_last: a broker has closed it cleanly, and no process of pylog died after that while it made a topic: one
             without any directory is one that the broker deleted.
+
+    Returns:
+        The directories that were deleted, with their names before. The catalog lists them until the caller has deleted the data
+        that depends on their topics, too.
     """
     catalog = read_catalog(fs, root)
-    if catalog.deleting:
-        catalog = msgspec.structs.replace(catalog, deleting=_finish_deletions(fs, root, catalog.deleting))
-        write_catalog(fs, root, catalog)
+    finished = _finish_deletions(fs, root, catalog.deleting) if catalog.deleting else {}
     remove_strays(fs, root)
     entries = fs.list(root)
     _remove_unfinished(fs, root, entries)
@@ -60,19 +60,20 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
         catalog = without(catalog, gone)
         write_catalog(fs, root, catalog)
     if is_brokers:
-        return  # it would set aside what is made here
+        return finished  # it would set aside what is made here
     for name, topic in catalog.topics.items():
         if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
             make_partitions(fs, root, name, topic.id, missing)
             for number in missing:
                 trace.later(trace.PARTITION_COMPLETED, (name, number), reason="its creator did not get to it")
+    return finished
 
 
 def _finish_deletions(fs: FileSystem, root: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Deletes the directories whose deletion a process decided and did not finish; returns those that cannot be deleted now."""
+    """Deletes the directories whose deletion a process decided and did not finish. Returns those that were deleted."""
     left = delete_directories(fs, root, names, "its topic was deleted by a process that did not finish")
     trace.later(trace.DELETION_FINISHED, path=root, directories=sorted(names.keys() - left.keys()))
-    return left
+    return {name: target for name, target in names.items() if name not in left}
 
 
 def _remove_unfinished(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> None:

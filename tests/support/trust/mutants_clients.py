@@ -121,8 +121,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="iteration_looks_after_its_group",
         file="pylog/consumer/polling.py",
-        text="                if at >= core.look_at:\n",
-        replacement="                if at < 0:\n",
+        text="                if now() >= core.look_at:\n",
+        replacement="                if now() < 0:\n",
         tests=("tests/consumer/test_groups_interrupted.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",),
         why="An iteration that takes its time with the records in hand is put out of its group.",
     ),
@@ -248,5 +248,71 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         replacement="",
         tests=("tests/compat/test_clients.py::test_a_missing_topic_is_created_by_the_first_poll_and_not_before",),
         why="The first poll of an assigned partition does not create its topic.",
+    ),
+    Mutant(
+        name="a_loop_that_begins_again_looks_after_its_group",
+        file="pylog/consumer/polling.py",
+        text="        if self.is_check_due:  # records",
+        replacement="        if False:  # records",
+        tests=(
+            (
+                "tests/consumer/test_groups_interrupted.py"
+                "::test_an_iteration_that_becomes_slow_is_handed_nothing_before_it_is_told_what_it_lost"
+            ),
+        ),
+        why="A loop that begins again hands out records of a partition that is another member's.",
+    ),
+    Mutant(
+        name="commits_of_consumers_belong_to_their_logs",
+        file="pylog/offsets/offset_manager.py",
+        text="        if logs is None:\n            log, end",
+        replacement="        if True:\n            log, end",
+        tests=(
+            (
+                "tests/groups/test_deleted_topics.py"
+                "::test_a_consumers_commit_that_was_requested_for_a_deleted_topic_never_counts_for_the_next_one"
+            ),
+        ),
+        why="A commit that waited is written for a topic that was created again meanwhile.",
+    ),
+    Mutant(
+        name="resets_belong_to_their_logs",
+        file="pylog/groups/admin.py",
+        text="make=True, durability=durability, check=check)",
+        replacement="make=True, durability=durability, check=None)",
+        tests=(
+            (
+                "tests/groups/test_deleted_topics.py"
+                "::test_a_reset_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused[reset-deleted and made again]"
+            ),
+        ),
+        why="A reset is written for a topic that was created again meanwhile.",
+    ),
+    Mutant(
+        name="commits_of_an_unfinished_deletion",
+        file="pylog/root_directory.py",
+        text="                forget(topic)\n",
+        replacement="                pass\n",
+        tests=(
+            (
+                "tests/groups/test_deleted_topics.py"
+                "::test_a_process_that_dies_while_it_deletes_a_topic_leaves_no_commit_for_the_next_one[alone-removed]"
+            ),
+        ),
+        why="A process that dies while it deletes a topic leaves its commits for the next topic of this name.",
+    ),
+    Mutant(
+        name="commits_of_a_deletion_that_another_store_began",
+        file="pylog/topics/deleting.py",
+        text="    forget(topic)\n",
+        replacement="",
+        tests=(
+            (
+                "tests/groups/test_deleted_topics.py"
+                "::test_a_process_that_dies_while_it_deletes_a_topic_leaves_no_commit_for_the_next_one"
+                "[with another store open-decided]"
+            ),
+        ),
+        why="A topic is created while an older one of its name is being deleted, and has its commits.",
     ),
 )

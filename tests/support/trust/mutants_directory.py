@@ -528,4 +528,23 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_what_grows.py::test_each_finding_is_reported_once_however_often_a_log_is_opened",),
         why="Each opening of a partition adds its findings to the report again.",
     ),
+    Mutant(
+        name="waiting_processes_get_their_turn",
+        file="pylog/directory/locks.py",
+        text="        while wait and queue.is_held():\n",
+        replacement="        while False:\n",
+        tests=(
+            "tests/log/test_store_locks.py::test_a_process_that_appends_in_a_loop_lets_a_waiting_one_take_its_turn",
+            "tests/log/test_store_locks.py::test_a_waiting_process_that_is_stopped_costs_the_others_little",
+        ),
+        why="A process that appends in a loop keeps all others waiting.",
+    ),
+    Mutant(
+        name="stopped_processes_are_not_waited_for_again",
+        file="pylog/directory/locks.py",
+        text="                self._ask_at = until + _STOPPED_S\n",
+        replacement="",
+        tests=("tests/log/test_store_locks.py::test_a_waiting_process_that_is_stopped_costs_the_others_little",),
+        why="A process that is stopped while it waits for a lock slows down all others.",
+    ),
 )
