@@ -109,7 +109,7 @@ def kinds() -> dict[str, FileKind[..., Any]]:
     return found
 
 
-# ---- what comes out of the door ------------------------------------------------------------------------------------------
+# ---- what comes out of the door ----------------------------------------------------------------------------------------------
 
 RAISED = [
     struct.error,
@@ -197,7 +197,7 @@ def test_no_kind_of_file_raises_anything_but_an_error_of_pylog(name: str, odd: s
         list(found if isinstance(found, Iterator) else ())
 
 
-# ---- memory in proportion ------------------------------------------------------------------------------------------------
+# ---- memory in proportion ----------------------------------------------------------------------------------------------------
 
 
 def with_crc(body: bytes) -> bytes:

@@ -118,8 +118,11 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called; no record is lost: the next poll returns them")
 
     def take(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
-        """Fetches records from the partitions in turn."""
-        for _ in range(1 + len(self.assignment.places)):
+        """Fetches records from the partitions in turn.
+
+        Once for each topic, which may be deleted meanwhile: partitions without a directory are tried again by the next call.
+        """
+        for _ in range(2 + len({place.topic for place in self.assignment.places})):
             try:
                 self._find_positions()
                 return self.fetcher.take(count, how)

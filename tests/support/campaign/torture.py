@@ -34,6 +34,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "first": ("first_calls:run", {}, "fresh processes, in which eight threads make their first calls at once"),
     "splices": ("splices:run", {}, "a driver of Spark's, killed while it splices micro-batches"),
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
+    "lying": ("lying:run", {}, "files that lie under right checksums: every reading call and command, within limits"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }
 TURN_SECONDS = 60.0

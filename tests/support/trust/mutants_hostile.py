@@ -10,6 +10,24 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="missing_partitions_are_listed_one_by_one",
+        file="pylog/log_manager.py",
+        text="        if not self._is_in_catalog(key):\n",
+        replacement="        if True:\n",
+        tests=("tests/test_cost_in_proportion.py::test_partitions_that_are_missing_cost_no_listing_each[metrics]",),
+        why="A number in the catalog makes reports take the square of it.",
+    ),
+    Mutant(
+        name="a_consumer_looks_for_missing_partitions_again_and_again",
+        file="pylog/consumer/core.py",
+        text="range(2 + len({place.topic for place in self.assignment.places}))",
+        replacement="range(1 + len(self.assignment.places))",
+        tests=(
+            "tests/test_cost_in_proportion.py::test_a_consumer_does_not_look_for_every_missing_partition_as_often_as_there_are_partitions",
+        ),
+        why="A number in the catalog makes a poll take the square of it.",
+    ),
+    Mutant(
         name="parsers_errors_come_through_the_door",
         file="pylog/fs/kinds.py",
         text="        except Exception as error:\n            raise self._refusal(path, error) from error\n",

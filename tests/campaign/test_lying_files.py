@@ -1,0 +1,71 @@
+"""Files whose checksums are right and whose content lies: a right answer or an error of pylog, within limits of memory and time.
+
+A share of the campaign `./dev torture lying`; a failure names the seed of its case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from support.campaign import lying
+from support.campaign.lying_files import BROKERS, KINDS, Hole, Lie, batches_of, lay, liar_of, lies, specimen, values_of
+from support.campaign.processes import new_seed
+
+CASES = 320  # of three lying files each, about
+
+
+def shown(found: list[dict[str, object]]) -> str:
+    return "\n".join(json.dumps(each, indent=1).replace("\\n", "\n") for each in found)
+
+
+@pytest.mark.slow
+def test_a_thousand_files_that_lie_give_right_answers_or_errors_of_pylog() -> None:
+    first = new_seed() % 1_000_000 * 1000
+    found = lying.in_process(first, CASES)
+    assert not found, f"again: python -m support.campaign.lying {first} {CASES}\n{shown(found)}"
+
+
+@pytest.mark.slow
+def test_kernels_that_check_each_access_find_none_beyond_its_array() -> None:
+    first = new_seed() % 1_000_000 * 1000
+    found = lying.in_process(first, 10, checked=True)
+    assert not found, f"again: NUMBA_BOUNDSCHECK=1 python -m support.campaign.lying {first} 10\n{shown(found)}"
+
+
+def test_every_kind_of_file_has_a_liar() -> None:
+    """A new kind of file in the store joins here."""
+    matched = {next(pattern for pattern, _ in KINDS if re.fullmatch(pattern, path)) for path in specimen() | BROKERS}
+    assert matched == {pattern for pattern, _ in KINDS}
+    assert all(liar_of(path) for path in specimen() | BROKERS)
+
+
+def test_lies_keep_checksums_right() -> None:
+    """Else the checksum is all that is ever looked at."""
+    whole: Counter[bool] = Counter()
+    for seed in range(300):
+        files, lie = lies(seed)
+        for path, content in lie.changed.items():
+            if path.endswith(".log") and isinstance(content, bytes) and path in files:
+                whole[sum(map(len, batches_of(content))) >= len(content) - 64] += 1
+            assert isinstance(content, bytes | Hole | None)
+    assert whole[True] > 5 * whole[False]
+
+
+@pytest.mark.parametrize("wrong", [lambda root: 1 // 0, lambda root: lying._told(None)], ids=["a number", "a command"])
+def test_a_call_that_ends_in_anything_but_an_error_of_pylog_is_a_finding(wrong, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(lying, "calls_of", lambda *given: (wrong,))
+    monkeypatch.setattr(lying, "_limit", lambda: None)
+    lying._case(5, tmp_path, [])
+    assert json.loads(capsys.readouterr().out)["seed"] == 5
+
+
+def test_other_records_are_a_finding_where_only_derived_files_lie(tmp_path) -> None:
+    lay(tmp_path / "store", specimen(), Lie({}, []))
+    lie = Lie({f"t-0/{0:020}.index": b"x" * 8}, [])
+    lying._same_records(lie, values_of(tmp_path / "store"))(tmp_path / "store")
+    with pytest.raises(AssertionError, match="other records"):
+        lying._same_records(lie, [])(tmp_path / "store")

@@ -1,0 +1,111 @@
+"""Time and memory follow the bytes that are there, not the numbers in them: for twice of it they are twice as large.
+
+Calls of the file system are counted, and processor time only where nothing else can be: a machine that is busy fails no test.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import pylog
+from pylog.fs import DirectoryEntry, OsFileSystem
+from pylog.topics.catalog import read_catalog, write_catalog
+from support.cli import call
+
+
+class CountingFileSystem(OsFileSystem):
+    """Counts what is listed and read."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        self.counts["list"] += 1
+        return super().list(path, sizes=sizes)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        self.counts["read"] += 1
+        return super().read(path, limit)
+
+
+def catalog_of(path: Path, count: int) -> Path:
+    """A store whose catalog names partitions that are not there."""
+    with pylog.open(path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"one")
+    catalog = read_catalog(OsFileSystem(), str(path))
+    topic = msgspec.structs.replace(catalog.topics["t"], partitions=count)
+    write_catalog(OsFileSystem(), str(path), msgspec.structs.replace(catalog, topics={"t": topic}))
+    return path
+
+
+READS: dict[str, Callable[[pylog.Store], Any]] = {
+    "topics": lambda store: store.topics(),
+    "one log": lambda store: store.log("t").read(0),
+    "metrics": lambda store: store.metrics(),
+    "check": lambda store: store.check(),
+    "verify": lambda store: store.verify(),
+    "groups": lambda store: store.groups(),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_partitions_that_are_missing_cost_no_listing_each(name: str, tmp_path: Path) -> None:
+    """A listing takes as long as there are partitions: one for each of them takes the square of that."""
+    path, fs = catalog_of(tmp_path, 400), CountingFileSystem()
+    with pylog.open(path, "r", fs=fs) as store:
+        fs.counts.clear()
+        READS[name](store)
+    assert fs.counts["list"] <= 20
+    assert fs.counts["read"] <= 20 + 5 * 400
+
+
+def test_a_consumer_does_not_look_for_every_missing_partition_as_often_as_there_are_partitions(tmp_path: Path) -> None:
+    path, fs = catalog_of(tmp_path, 100), CountingFileSystem()
+    with pylog.open(path, "r", fs=fs) as store, store.consumer("t", auto_offset_reset="earliest") as consumer:
+        fs.counts.clear()
+        consumer.poll(0)
+        assert fs.counts["read"] <= 100 * 25
+
+
+def damaged(path: Path, count: int) -> Path:
+    """A log in which each fifth batch has a byte changed."""
+    with pylog.open(path, durability=pylog.Durability.OS) as store:
+        store.create_topic("t", segment_bytes=1 << 24)
+        for _ in range(count):
+            store.log("t").append(b"v" * 100)
+    log = path / "t-0" / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    size = len(data) // count
+    for number in range(0, count, 5):
+        data[number * size + size - 20] ^= 1
+    log.write_bytes(data)
+    return path
+
+
+PASSES: dict[str, Callable[[Path], Any]] = {
+    "opening": lambda path: pylog.open(path).close(),
+    "verify": lambda path: call("verify", path),
+    "repair": lambda path: call("repair", path),
+    "dump": lambda path: call("dump", path / "t-0" / f"{0:020}.log", "--json"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PASSES)
+def test_many_small_damages_take_time_in_proportion_to_the_file(name: str, tmp_path: Path) -> None:
+    """Four times the file, with four times the damages, takes far less than sixteen times as long."""
+    taken = []
+    for count in (100, 1000, 4000):  # the first one compiles and imports
+        path = damaged(tmp_path / str(count), count)
+        before = time.process_time()
+        PASSES[name](path)
+        taken.append(time.process_time() - before)
+    assert taken[2] <= 9 * taken[1] + 0.5
