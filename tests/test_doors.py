@@ -243,7 +243,7 @@ def aborted(count: int) -> bytes:
 
 DENSE: dict[str, Callable[[int], bytes]] = {
     "directory/checkpoints.py:OFFSETS": checkpoint,
-    "directory/checkpoints.py:EPOCHS": epochs,
+    "directory/leader_epoch_cache.py:EPOCHS": epochs,
     "log/producer_state.py:SNAPSHOTS": snapshot,
     "segment/seal.py:SEALS": seal,
     "topics/catalog.py:CATALOGS": catalog,
@@ -256,7 +256,7 @@ DENSE: dict[str, Callable[[int], bytes]] = {
 SMALL = {  # kinds of at most a megabyte, which are not decoded into many objects
     "background_errors.py:NOTES",
     "directory/checkpoints.py:MARKER",
-    "directory/checkpoints.py:METADATA",
+    "directory/partition_metadata.py:METADATA",
     "directory/locks.py:BOOTS",
     "groups/members_file.py:SLOTS",
     "log/durable_point.py:SLOTS",

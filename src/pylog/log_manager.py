@@ -48,7 +48,6 @@ from pylog.topics.kept import KeptByTopic
 from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import check_completable, check_more, check_partition_count, check_same, check_settable
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition
-from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic, check_partition
 
 
@@ -266,22 +265,13 @@ class LogManager:
 
     def _check_partition(self, key: TopicPartition) -> None:
         """Raises if the topic does not have the partition. A writer completes a directory whose creator died."""
-        if not self._is_in_catalog(key):
+        if not self._opener.names(key):
             check_partition(self.path, self.topic(key.topic), key.partition)
         check_completable(self.fs, self.path, key, write=self.writable)
         self.root.leave_clean_state()
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self.root.changes.complete(key)
-
-    def _is_in_catalog(self, key: TopicPartition) -> bool:
-        """Whether the catalog decides that a partition exists, as in every directory that is not a broker's.
-
-        Cost: one small read. A listing would take as long as the catalog has partitions, which may all be missing.
-        """
-        topic = self._opener.catalog.read().topics.get(key.topic)
-        known = topic is not None and 0 <= key.partition < topic.partitions
-        return known and not self.fs.exists(join(self.path, META_PROPERTIES))
 
     def _complete(self, key: TopicPartition) -> None:
         """Writes a missing `partition.metadata`, if the directory's creator was not a broker and died before it wrote it."""

@@ -21,6 +21,7 @@ from pylog.topics.catalog import KnownCatalog
 from pylog.topics.kept import WarnedTopics
 from pylog.topics.listing import id_in_brokers_directory
 from pylog.topics.partitions import check_partition_directory, directory_name
+from pylog.topics.signs import META_PROPERTIES
 
 
 class LogOpener:
@@ -52,6 +53,15 @@ class LogOpener:
         self._root = root
         self.warned = WarnedTopics()
         self._background, self._full_disk = background, full_disk
+
+    def names(self, key: TopicPartition) -> bool:
+        """Whether the catalog alone decides that a partition exists, as in every directory that is not a broker's.
+
+        Cost: one small read. A listing would take as long as the catalog has partitions, which may all be missing.
+        """
+        topic = self.catalog.read().topics.get(key.topic)
+        known = topic is not None and 0 <= key.partition < topic.partitions
+        return known and not self._fs.exists(join(self._path, META_PROPERTIES))
 
     def source(self, key: TopicPartition) -> Source:
         """Returns the files, options and locks of a partition, which loading it requires.
