@@ -14,7 +14,8 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock, SystemClock
-from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
+from pylog.directory.byte_lock import ByteLock
+from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
 from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
-import math
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import DirectoryLock, FileKind, FileSystem, LockByte, LockFile, at_most, join
+from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock, Queue
+from pylog.errors import PylogError, StoreLockedError
+from pylog.fs import DirectoryLock, FileKind, FileSystem, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -33,12 +32,7 @@ _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 _BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
-_SESSIONS: Final = itertools.count(1)  # one for each time that a lock is entered
-_NAPS: Final = (0.00002, 0.00005, *[0.00003] * 150, 0.0002, 0.0005, 0.001)  # short ones first: most appends take 0.03 ms
-_QUEUES: Final = 1 << 50  # distance of the byte that the next waiting process holds; see `ByteLock`
-_ASK_S: Final = 0.00015  # between two checks for a waiting process: more often would slow down each append
-_GIVE_WAY_S: Final = 0.002  # longer than a nap of a process that waits
-_STOPPED_S: Final = 0.2  # until the next check, if the waiting process did not take its turn: it may be stopped
+_QUEUES: Final = 1 << 50  # distance of the byte that the next waiting process holds; see `byte_lock`
 
 
 def _boot_id(data: bytes, _path: str) -> bytes:
@@ -67,211 +61,6 @@ def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait:
     finally:  # release first: an interrupt may follow any other call
         if taken and taken[0]:
             lock.release()
-
-
-class Queue(NamedTuple):
-    """The byte that the next waiting process holds.
-
-    Attributes:
-        byte: the byte.
-        is_held: tells whether another process holds it. Cost: 1 µs.
-    """
-
-    byte: LockByte
-    is_held: Callable[[], bool]
-
-
-class ByteLock:
-    """One byte of `pylog.lock` and its mutex; a reentrant context manager.
-
-    The system gives a free byte to the process that asks first, so a process that appends in a loop would keep it from all
-    others. So a process that waits holds a second byte, its queue. A process that enters checks this byte from time to time, and
-    lets the waiting process take its turn. A waiting process that is stopped delays the others by one part in a hundred.
-
-    Args:
-        byte: the byte; None if an exclusive store holds all of them.
-        what: the name of what it protects, for messages.
-        clock: for waiting.
-        timeout: seconds to wait.
-        queue: of the processes that wait; None if they do not take turns.
-
-    Raises:
-        StoreLockedError: on entering, if another process or thread holds the lock for longer than the timeout.
-    """
-
-    def __init__(self, byte: LockByte | None, what: str, clock: Clock, timeout: float, queue: Queue | None = None) -> None:
-        self._byte = byte
-        self._queue = queue
-        self._ask_at = 0.0 if queue is not None else math.inf  # when to check the queue next
-        self._what = what
-        self._clock = clock
-        self._timeout = timeout
-        self._mutex = threading.RLock()
-        self._is_inside: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
-        self._depth = 0
-        self.session = 0
-
-    @property
-    def depth(self) -> int:
-        """The number of times this thread has entered."""
-        return self._depth if self._is_inside() else 0
-
-    def __enter__(self) -> Self:
-        if not self.enter():
-            raise self.refused()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.leave()
-
-    def enter(self, began: float = 0.0) -> bool:
-        """Enters. Returns False if the lock was not free before the timeout.
-
-        Args:
-            began: the clock's seconds when the caller began to wait, if it has waited for something else before; 0 for now.
-        """
-        if self._is_inside() and self._depth:
-            self._depth += 1
-        elif self._begin(True, began):
-            self._depth = 1
-        else:
-            return False
-        return True
-
-    def leave(self) -> None:
-        """Leaves, after each `enter`."""
-        self._depth -= 1
-        if not self._depth:
-            self._leave()
-
-    def is_late(self, began: float) -> bool:
-        """Whether a caller has waited for the whole timeout."""
-        return self._clock.monotonic() - began >= self._timeout
-
-    def try_enter(self) -> bool:
-        """Enters if the lock is free or held by this thread; does not wait."""
-        if not self.depth and not self._begin(False):
-            return False
-        self._depth += 1
-        return True
-
-    def _begin(self, wait: bool, began: float = 0.0) -> bool:
-        """Takes the mutex and the byte. Returns False, with neither taken, if one is held. An interrupt also leaves neither."""
-        taken = False
-        try:
-            held = self._mutex.acquire(False)
-            if not held and wait:
-                began = began or self._clock.monotonic()
-                held = self._mutex.acquire(timeout=max(began + self._timeout - self._clock.monotonic(), 0))
-            if held:
-                self._depth = 0
-                byte = self._byte
-                if self._clock.monotonic() >= self._ask_at:
-                    self._take_turns(wait)
-                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, began))
-            if taken:
-                self.session = next(_SESSIONS)
-            return taken
-        finally:
-            if not taken:
-                self.restore(0)
-
-    def _wait_for(self, byte: LockByte, began: float) -> bool:
-        """Waits in short naps for a byte that another process holds, for the rest of the timeout."""
-        deadline = (began or self._clock.monotonic()) + self._timeout
-        queue, naps, nap = self._queue, iter(_NAPS), 0.0
-        is_next = queue is None
-        try:
-            while self._clock.monotonic() < deadline:
-                if queue is not None and not is_next:
-                    is_next = queue.byte.try_take()
-                nap = next(naps, nap)
-                self._clock.sleep(nap)
-                if byte.try_take():
-                    return True
-            return False
-        finally:
-            if queue is not None:
-                queue.byte.let_go()  # also after an interrupt that came as it was taken
-
-    def _take_turns(self, wait: bool) -> None:
-        """Lets another process that waits take the byte first. `wait` is false for a caller that must not wait."""
-        queue, now = self._queue, self._clock.monotonic()
-        self._ask_at = now + _ASK_S
-        if queue is None or not queue.is_held():
-            return
-        until, nap = now + _GIVE_WAY_S, _NAPS[0]
-        while wait and queue.is_held():
-            if self._clock.monotonic() >= until:
-                self._ask_at = until + _STOPPED_S
-                return
-            self._clock.sleep(nap)
-
-    def refused(self) -> StoreLockedError:
-        """Returns the error for a caller that has waited for the whole timeout."""
-        return StoreLockedError(
-            f"another process or thread has been changing {self._what} for {self._timeout:g} s; try again, or raise "
-            "lock_timeout_ms",
-            path=self._what,
-        )
-
-    def restore(self, depth: int) -> None:
-        """Leaves until this thread has entered `depth` times. An interrupt may come as `__exit__` begins: the code that catches
-        it must call this, or other threads would wait for a thread that has left.
-        """
-        if self._is_inside():
-            self._depth = depth
-            if not depth:
-                self._leave()
-
-    def _leave(self) -> None:
-        self.session = 0
-        try:
-            if self._byte is not None:
-                self._byte.let_go()
-        except StorageFailedError:
-            pass  # closed by a fork: this process no longer holds the lock
-        self._mutex.release()
-
-    @contextlib.contextmanager
-    def if_free(self) -> Iterator[bool]:
-        """Yields whether the lock is free, also of this thread. If so, it stays held until the context ends."""
-        inside = self.depth > 0
-        with self.entered_if_free() as free:
-            yield free and not inside
-
-    @contextlib.contextmanager
-    def entered(self, began: float = 0.0) -> Iterator[None]:
-        """Enters, and leaves even if an interrupt comes as `leave` begins. For callers that do not call `restore`.
-
-        Args:
-            began: as for `enter`.
-        """
-        with self._restored():
-            if not self.enter(began):
-                raise self.refused()
-            try:
-                yield
-            finally:
-                self.leave()
-
-    @contextlib.contextmanager
-    def entered_if_free(self) -> Iterator[bool]:
-        """Enters if the lock is free, without waiting. Yields whether it did."""
-        with self._restored():
-            yield self.try_enter()
-
-    @contextlib.contextmanager
-    def _restored(self) -> Iterator[None]:
-        before = self.depth
-        try:
-            yield
-        finally:
-            try:
-                self.restore(before)
-            except BaseException:  # an interrupt as `__exit__` began
-                self.restore(before)
-                raise
 
 
 class StoreLocks:
@@ -363,7 +152,7 @@ class StoreLocks:
         """
         if self._directory is None and self._kafka is not None:
             self._kafka.close()
-        self._clock.sleep(_NAPS[-1])
+        self._clock.sleep(LONGEST_NAP_S)
         if self._directory is None:
             self._kafka = self._lock_out_brokers()
 
@@ -383,7 +172,7 @@ class StoreLocks:
         while not directory.try_lock(exclusive=False):
             if self._clock.monotonic() > deadline:
                 raise self._other_writer()
-            self._clock.sleep(_NAPS[-1])
+            self._clock.sleep(LONGEST_NAP_S)
 
     def _other_writer(self) -> StoreLockedError:
         other = "another pylog process or store" if self._exclusive else "a pylog process that opened it with exclusive=True"
@@ -408,7 +197,7 @@ class StoreLocks:
             owner = self._fs.lock_owner(path)
             if owner or self._clock.monotonic() > deadline:
                 raise self._broker_is_there(owner)
-            self._clock.sleep(_NAPS[-1])
+            self._clock.sleep(LONGEST_NAP_S)
 
     def _is_kept_out(self, file: LockFile) -> bool:
         """Takes the lock, shared, which keeps brokers out. Returns False if a broker holds it."""

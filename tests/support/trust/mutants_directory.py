@@ -295,7 +295,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_lock_is_waited_for_once",
-        file="pylog/directory/locks.py",
+        file="pylog/directory/byte_lock.py",
         text="self._wait_for(byte, began)",
         replacement="self._wait_for(byte, 0.0)",
         tests=("tests/log/test_store_locks.py::test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once",),
@@ -530,7 +530,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="waiting_processes_get_their_turn",
-        file="pylog/directory/locks.py",
+        file="pylog/directory/byte_lock.py",
         text="        while wait and queue.is_held():\n",
         replacement="        while False:\n",
         tests=(
@@ -541,7 +541,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="stopped_processes_are_not_waited_for_again",
-        file="pylog/directory/locks.py",
+        file="pylog/directory/byte_lock.py",
         text="                self._ask_at = until + _STOPPED_S\n",
         replacement="",
         tests=("tests/log/test_store_locks.py::test_a_waiting_process_that_is_stopped_costs_the_others_little",),

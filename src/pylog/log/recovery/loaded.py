@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
+from pylog.directory.byte_lock import ByteLock
 from pylog.directory.checkpoints import Checkpoint
 from pylog.directory.leader_epoch_cache import EpochEntry
-from pylog.directory.locks import ByteLock
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError
 from pylog.fs import FileSystem, HeldDirectory, OpenFiles

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from pylog import trace
 from pylog.clock import Clock
-from pylog.directory.locks import ByteLock, is_owned, under
+from pylog.directory.byte_lock import ByteLock
+from pylog.directory.locks import is_owned, under
 from pylog.errors import (
     ClosedError,
     DirectoryReplacedError,
