@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
+from pylog import limits
 from pylog.background import Failures
 from pylog.record.buffers import Buffers
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -222,3 +223,44 @@ def test_records_of_a_forgotten_route_and_of_the_next_one_go_to_their_own_topics
         sent = [producer.send(name, name.encode()) for name in "aab"]
         assert [future.result().topic for future in sent] == ["a", "a", "b"]
         assert [[record.value for record in store.log(name).records()] for name in "ab"] == [[b"a", b"a"], [b"b"]]
+
+
+@pytest.mark.pair("close", "roll")
+def test_a_log_that_is_opened_and_closed_each_day_keeps_few_producer_snapshots(tmp_path: Path) -> None:
+    for _ in range(12):
+        with pylog.open(str(tmp_path), durability=pylog.Durability.OS) as store:
+            if not store.topics():
+                store.create_topic("t", segment_bytes=400)
+            store.log("t").append_batch([b"x" * 100], producer=pylog.ProducerBatch(1 << 48, 0, store.log("t").end_offset))
+    with pylog.open(str(tmp_path)) as store:
+        bases = {segment.base_offset for segment in store.log("t").segments}
+        assert store.check().ok
+    kept = {int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")}
+    assert kept - bases <= {11, 12}, "the last shutdown's, and the one before"
+    assert bases - kept <= {0}, "those of segments stay"
+
+
+def test_a_batch_with_too_many_headers_is_refused_after_the_records_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pylog.open(str(tmp_path), durability=pylog.Durability.OS) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"first")
+        for compression in ("none", "zstd"):
+            log.append_many([(None, b"before", [("a", b"")] * 5)] * 3, compression=compression)
+            log.append_many([(None, b"many", [("a", b"")] * 60)] * 3, compression=compression)
+        assert len(list(log.records())) == 13
+        monkeypatch.setattr(limits, "MAX_BATCH_HEADERS", 100)
+        for first, end in ((0, 4), (7, 10)):
+            found = []
+            with pytest.raises(
+                pylog.DecompressionLimitError, match=f"offsets {end} to {end + 2}: it has more than 100 headers"
+            ) as error:
+                found.extend(record.offset for record in log.records(first))
+            assert error.value.offset == end
+            assert [offset for batch in log.scan(first, columns=("offset",)) for offset in batch.column(0).to_pylist()][-1] == 12
+            assert found in ([], list(range(first, end)))
+        with pytest.raises(pylog.DecompressionLimitError):
+            log.read(5)
+        assert log.read(1).value == b"before"

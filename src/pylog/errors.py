@@ -299,7 +299,7 @@ class UnsupportedFormatError(PylogError):
 
 
 class DecompressionLimitError(PylogError):
-    """A batch would decompress to more than `max_batch_decompressed_bytes`."""
+    """A batch would take too much memory: it decompresses to more than 64 MiB, or has more than a million headers."""
 
 
 class CorruptionError(PylogError):

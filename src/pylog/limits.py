@@ -21,6 +21,7 @@ DEFAULT_OFFSETS_SEGMENT_BYTES = 100 << 20  # of __consumer_offsets
 
 # Limits on the cost of data from files.
 MAX_BATCH_DECOMPRESSED_BYTES = 64 << 20  # a zstd bomb expands 32,000 times; Kafka's default batch limit is 1 MiB
+MAX_BATCH_HEADERS = 1 << 20  # of one batch: each takes 150 bytes as an object; Kafka's default batch holds half as many
 MAX_COMPRESSED_BATCH_BYTES = 512 << 20  # snappy-java's own bound on one chunk
 RESYNC_HASHED_BYTES = 256 << 20  # bytes hashed in the search for a good batch after damage: anything can look like a header
 MAX_PARTITIONS = 1_000_000  # of all topics in `pylog.json`: a few bytes there name them, and their numbers must fit in memory

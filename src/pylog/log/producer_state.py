@@ -8,7 +8,7 @@ recognised by its last five batches. A snapshot has only the last one; later bat
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -449,13 +449,23 @@ def write_snapshot(fs: FileSystem, directory: str, state: ProducerStateManager) 
         write_atomically(fs, directory, file_name(state.end_offset, SNAPSHOT), encode_snapshot(state))
 
 
-def drop_snapshots(fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int) -> list[str]:
+def drop_snapshots(
+    fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int, bases: Collection[int] = ()
+) -> list[str]:
     """Removes snapshots after the log end, left by an unfinished truncation, because new records will reach their offsets.
 
+    Also removes superseded ones, as Kafka does at loading: each clean shutdown leaves a snapshot at the log end. The newest one
+    and those at the `bases` of segments stay (groups-and-transactions 5.7).
+
     Returns:
-        The names of the removed files.
+        The names of the removed files after the log end.
     """
-    stale = [file_name(offset, SNAPSHOT) for offset in offsets if offset > end_offset]
+    known = sorted(offsets)
+    stale = [file_name(offset, SNAPSHOT) for offset in known if offset > end_offset]
+    superseded = [offset for offset in known if offset <= end_offset][:-1]
+    for offset in superseded if bases else ():
+        if offset not in bases:
+            remove_derived(fs, join(directory, file_name(offset, SNAPSHOT)))  # without a sync: it does no harm if it comes back
     for name in stale:
         remove_derived(fs, join(directory, name))
     if stale:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
-from pylog.record import kernels, legacy, record_headers
+from pylog.errors import CorruptionError, DecompressionLimitError, InvalidArgumentError, PylogError
+from pylog.record import kernels, legacy
 from pylog.record.batch import WHY, Bytes, Table, corruption, placed, refusal
 from pylog.record.format import (
     ATTRIBUTES,
@@ -37,6 +37,7 @@ from pylog.record.format import (
     PRODUCER_ID,
     SIZE,
 )
+from pylog.record.header_columns import LEAST_HEADER_BYTES, has_too_many_headers, no_headers, read_headers, too_many_headers
 from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.unpacking import BatchGroup, Unpacker
 
@@ -53,9 +54,6 @@ TYPES: dict[str, pa.DataType] = {
     "sequence": pa.int32(),
 }
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value")
-_ZEROS = np.zeros(limits.SCAN_ROWS + 1, np.int32)  # the ends of as many empty lists, shared by all frames
-_ZEROS.flags.writeable = False
-_NO_PAIRS = pa.nulls(0, HEADERS_TYPE.value_type)
 _BATCH_FIELDS = {"leader_epoch": LEADER_EPOCH, "producer_id": PRODUCER_ID, "producer_epoch": PRODUCER_EPOCH}
 
 
@@ -168,7 +166,7 @@ class _DecodedOutput:
     def without_headers(self, end: int) -> None:
         """Adds empty lists for the rows up to `end` that have no headers yet."""
         if end > self.headed:
-            self.headers.append(_no_headers(end - self.headed))
+            self.headers.append(no_headers(end - self.headed))
             self.headed = end
 
     def binary(self, ends: Any, data: Any, valid: Any, used: int, nulls: int) -> pa.Array:
@@ -254,7 +252,7 @@ class RecordDecoder:
         while first < last:
             output = self._output or self._new_output(table, first, last)
             output.state[kernels.D_BATCH], output.state[kernels.D_END] = first, last
-            before = output.rows
+            before, state = output.rows, output.state.copy()
             status = kernels.decode_records(
                 buffer,
                 table,
@@ -267,6 +265,11 @@ class RecordDecoder:
             done = int(output.state[kernels.D_BATCH])
             if status not in (kernels.OK, kernels.FULL):
                 yield from self._damaged(buffer, table, first, done, status, verify)
+            bad = self._with_too_many_headers(output, buffer, table, first, done, rows_before)
+            if bad is not None:
+                output.state[:] = state  # as before these batches
+                yield from self._before(buffer, table, first, bad, verify)
+                raise placed(too_many_headers(), table, bad)
             self._account(output, buffer, table, first, done, before, rows_before)
             if status == kernels.FULL:
                 yield from self.finish()
@@ -274,11 +277,29 @@ class RecordDecoder:
 
     def _damaged(self, buffer: Bytes, table: Table, first: int, bad: int, status: int, verify: bool) -> Iterator[pa.RecordBatch]:
         """Yields the rows before a damaged batch, then raises."""
+        yield from self._before(buffer, table, first, bad, verify)
+        raise corruption(table, bad, WHY[status])
+
+    @staticmethod
+    def _with_too_many_headers(
+        output: _DecodedOutput, buffer: Bytes, table: Table, first: int, done: int, rows_before: NDArray[np.int64]
+    ) -> int | None:
+        """Returns the first of some decoded batches that has too many headers; None if none has."""
+        if not output.state[kernels.D_WITH_HEADERS]:
+            return None
+        large = np.flatnonzero(table[SIZE, first:done] > LEAST_HEADER_BYTES * limits.MAX_BATCH_HEADERS)
+        for batch in (first + large).tolist():
+            end = int(rows_before[batch + 1]) if batch + 1 < done else output.rows
+            if has_too_many_headers(buffer, output.headers_at[rows_before[batch] : end]):
+                return int(batch)
+        return None
+
+    def _before(self, buffer: Bytes, table: Table, first: int, bad: int, verify: bool) -> Iterator[pa.RecordBatch]:
+        """Yields the rows before a batch that cannot be decoded."""
         self._output = self._output if self._output is not None and self._output.batches else None
         if bad > first:
             yield from self._plain(buffer, table, first, bad, verify)
         yield from self.finish()
-        raise corruption(table, bad, WHY[status])
 
     def _new_output(self, table: Table, first: int, last: int) -> _DecodedOutput:
         """Creates an output for the rest of this run, between the first batch's size and one Arrow batch's limit."""
@@ -319,7 +340,7 @@ class RecordDecoder:
         if output.state[kernels.D_WITH_HEADERS]:
             output.state[kernels.D_WITH_HEADERS] = 0
             output.without_headers(before)
-            output.headers.append(_read_headers(buffer, output.headers_at[before : output.rows]))
+            output.headers.append(read_headers(buffer, output.headers_at[before : output.rows]))
             output.headed = output.rows
 
     def _wrapped(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -352,6 +373,9 @@ class RecordDecoder:
         except CorruptionError as error:
             batch = group.first + int(np.searchsorted(group.table[POSITION], error.position or 0))
             raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
+        except DecompressionLimitError as error:
+            batch = group.first + int(np.searchsorted(group.table[POSITION], error.position or 0))
+            raise placed(too_many_headers(), table, batch) from error
 
     def _legacy(self, buffer: Bytes, table: Table, batch: int) -> pa.RecordBatch:
         """Decodes the records of a batch of magic 0 or 1."""
@@ -438,42 +462,3 @@ class RecordDecoder:
 def _entry(buffer: Bytes, table: Table, batch: int) -> Bytes:
     position = int(table[POSITION, batch])
     return buffer[position : position + int(table[SIZE, batch])]
-
-
-def _no_headers(rows: int) -> pa.Array:
-    """Returns a headers column of empty lists."""
-    ends = _ZEROS if rows < _ZEROS.size else np.zeros(rows + 1, np.int32)
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], 0, children=[_NO_PAIRS])
-
-
-def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:
-    """Returns the headers column of some rows, whose positions decode_records has checked."""
-    rows = len(headers_at)
-    room = np.array([rows * 2 + 16, 4096, 4096], np.int64)
-    headers_at.flags.writeable = False
-    while True:
-        list_ends = np.zeros(rows + 1, np.int32)
-        name_ends, value_ends = np.zeros(room[0] + 1, np.int32), np.zeros(room[0] + 1, np.int32)
-        names, values = np.empty(room[1], np.uint8), np.empty(room[2], np.uint8)
-        valid = np.full(-(-int(room[0]) // 8) + 1, 255, np.uint8)
-        state = np.array([0, rows, 0, 0, 0, 0], np.int64)
-        status = record_headers.decode_headers(buffer, headers_at, state, list_ends, name_ends, names, value_ends, values, valid)
-        if status != kernels.FULL:
-            break
-        room = np.minimum(room * 4, 2 * buffer.size + rows + 64)
-    count = int(state[2])
-    key_column = _names(count, name_ends, names[: state[3]])
-    buffers = [pa.py_buffer(valid) if state[5] else None, pa.py_buffer(value_ends), pa.py_buffer(values[: state[4]])]
-    value_column = pa.Array.from_buffers(pa.binary(), count, buffers)
-    pairs = pa.StructArray.from_arrays([key_column, value_column], fields=list(HEADERS_TYPE.value_type))
-    return pa.ListArray.from_arrays(pa.array(list_ends), pairs).cast(HEADERS_TYPE)
-
-
-def _names(count: int, ends: NDArray[np.int32], data: Bytes) -> pa.Array:
-    """Returns header names as strings. Invalid UTF-8 is replaced, as in Java's reader."""
-    column = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    try:
-        column.validate(full=True)
-        return column
-    except pa.ArrowInvalid:
-        return pa.array([bytes(data[ends[i] : ends[i + 1]]).decode("utf-8", "replace") for i in range(count)], pa.string())

@@ -39,6 +39,7 @@ from pylog.record.format import (
     POSITION,
     SIZE,
 )
+from pylog.record.header_columns import too_many_headers
 from pylog.record.legacy import LegacyRecord, inner_checksums, iterate_legacy
 
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
@@ -182,7 +183,9 @@ def _record(data: bytes, at: int, end: int, base: int) -> tuple[Row, int]:
     key, at = _sized(data, at, end, base)
     value, at = _sized(data, at, end, base)
     count, at = _varint(data, at, 5)
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
+    if limits.MAX_BATCH_HEADERS < count <= end - at:
+        raise too_many_headers()
     for _ in range(count if count <= end - at else 0):
         name, at = _sized(data, at, end, base)
         content, at = _sized(data, at, end, base)

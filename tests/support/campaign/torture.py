@@ -35,6 +35,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "splices": ("splices:run", {}, "a driver of Spark's, killed while it splices micro-batches"),
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
     "lying": ("lying:run", {}, "files that lie under right checksums: every reading call and command, within limits"),
+    "grows": ("growth:run", {}, "every public operation, repeated: what a call leaves behind in memory, descriptors, files"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }
 TURN_SECONDS = 60.0

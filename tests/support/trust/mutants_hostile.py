@@ -191,4 +191,20 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_what_grows.py::test_errors_in_the_background_are_counted_and_not_kept",),
         why="A store whose tick fails for a year keeps each error.",
     ),
+    Mutant(
+        name="each_shutdown_leaves_a_snapshot",
+        file="pylog/log/producer_state.py",
+        text="    for offset in superseded if bases else ():",
+        replacement="    for offset in ():",
+        tests=("tests/test_what_grows.py::test_a_log_that_is_opened_and_closed_each_day_keeps_few_producer_snapshots",),
+        why="Each clean shutdown leaves a file, which is never removed.",
+    ),
+    Mutant(
+        name="headers_have_no_bound",
+        file="pylog/record/decoder.py",
+        text="            if bad is not None:\n                output.state[:]",
+        replacement="            if bad is not None and not table.size:\n                output.state[:]",
+        tests=("tests/test_what_grows.py::test_a_batch_with_too_many_headers_is_refused_after_the_records_before_it",),
+        why="A batch of two kilobytes takes gigabytes as objects.",
+    ),
 )

@@ -76,6 +76,6 @@ def take_header(source: Source, loaded: Loaded, wanted: DurablePoint, now_ms: in
 
 def remove_snapshots(source: Source, loaded: Loaded, end: int) -> None:
     """Removes producer snapshots after the log end, which would look like a loss."""
-    stale = drop_snapshots(source.fs, source.directory, loaded.snapshots, end)
+    stale = drop_snapshots(source.fs, source.directory, loaded.snapshots, end, loaded.segments.bases)
     if stale:
         trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=stale)
