@@ -231,11 +231,12 @@ def _no_shortage(error: pylog.PylogError) -> None:
 
 
 def _same_records(lie: Lie, expected: list[tuple[int, bytes | None]]) -> Call:
-    """Where only derived files lie, the records are what they were."""
+    """Where only derived files lie, the records are what they were. A seal that differs may also be an error of pylog."""
 
     def check(root: Path) -> None:
         if all(_DERIVED.fullmatch(path) and content is not None for path, content in lie.changed.items()):
-            assert values_of(root) == expected, "other records than were written"
+            with _allowed() if any(path.endswith(".seal") for path in lie.changed) else contextlib.nullcontext():
+                assert values_of(root) == expected, "other records than were written"
 
     return check
 
