@@ -45,6 +45,7 @@ BAD_NAMES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
 def test_bad_topic_names_are_refused_everywhere(root: Path, store: pylog.Store, name: Any) -> None:
     calls: list[Callable[[], Any]] = [
@@ -100,6 +101,7 @@ def test_a_file_is_not_a_partition(root: Path) -> None:
             store.log("notes", 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -197,6 +199,7 @@ def late_chunk(stamps: list[int], last: bytes = b"v") -> pa.Table:
     return pa.concat_tables([good, pa.table({"value": [b"v", last], "timestamp": stamps})])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "append"), BAD_APPENDS.values(), ids=BAD_APPENDS.keys())
 def test_records_that_cannot_be_written_leave_nothing_behind(
     root: Path, store: pylog.Store, kind: type[pylog.PylogError], append: Callable[[pylog.Log], Any]
@@ -210,6 +213,7 @@ def test_records_that_cannot_be_written_leave_nothing_behind(
     assert [record.value for record in log.records()] == [*RECORDS, b"five", b"good"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "append"), BAD_APPENDS.values(), ids=BAD_APPENDS.keys())
 def test_a_refused_first_append_does_not_even_touch_the_marker_of_a_clean_shutdown(
     root: Path, kind: type[pylog.PylogError], append: Callable[[pylog.Log], Any]
@@ -256,6 +260,7 @@ BAD_READS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]] 
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize(("kind", "read"), BAD_READS.values(), ids=BAD_READS.keys())
 def test_reads_of_what_is_not_there_are_refused_at_once(

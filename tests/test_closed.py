@@ -163,6 +163,7 @@ def use(target: Any, name: str) -> object:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.damaged("no: all is closed when the test ends")
 @pytest.mark.parametrize(
     ("mode", "name"),
@@ -206,6 +207,7 @@ ENDS: dict[str, Callable[[Store], object]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(  # a consumer of a deleted topic goes on with others
     ("kind", "end"), [(kind, end) for kind in ITERATORS for end in ENDS if kind != "consumer" or end == "Store.close"]
 )

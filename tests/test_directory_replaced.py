@@ -133,6 +133,7 @@ def content(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("how", CHANGES)
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__)
 def test_every_change_of_a_replaced_directory_is_refused_and_touches_nothing_that_is_there_now(
@@ -292,6 +293,7 @@ def test_files_that_are_restored_in_place_are_taken_as_they_are(path: Path) -> N
         assert log.read(log.end_offset - 1).value == b"z"
 
 
+@pytest.mark.slow
 @pytest.mark.pair("truncation", "second process")
 @pytest.mark.pair("delete_records", "second process")
 def test_another_process_that_truncates_compacts_or_deletes_is_not_taken_for_a_restore(path: Path) -> None:

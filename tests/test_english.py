@@ -22,6 +22,7 @@ def written() -> Iterator[Path]:
     yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
 
 
+@pytest.mark.slow
 def test_no_text_has_one_of_the_worst_patterns():
     found = [f"{path.relative_to(ROOT)}:{hit.line} {hit.pattern}: {hit.text}" for path in written() for hit in hits_in(path)]
     assert found == []

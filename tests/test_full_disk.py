@@ -115,6 +115,7 @@ ACTIONS: dict[str, Callable[[Store], object]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_what_frees_room_works_on_a_full_disk_and_appends_go_on(full: Store, disk: SmallDisk, name: str) -> None:
     before = disk.used()
@@ -129,6 +130,7 @@ def test_what_frees_room_works_on_a_full_disk_and_appends_go_on(full: Store, dis
     assert full.verify().ok
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.pair("retention by size", "close")
 @pytest.mark.pair("truncation", "close")
 @pytest.mark.pair("delete_records", "close")
@@ -152,6 +154,7 @@ def test_a_store_on_a_full_disk_closes_and_opens_again_with_all_records(full: St
         assert again.log("t").append(b"x" * 1000) == end
 
 
+@pytest.mark.slow
 def test_the_reserve_is_taken_again_after_room_was_freed(full: Store, tmp_path: Path) -> None:
     reserve = tmp_path / "store/pylog.lock"
     kept = reserve.stat().st_size
@@ -165,6 +168,7 @@ def test_the_error_of_a_full_disk_says_what_each_topic_holds_and_which_command_f
         full.log("t").append(os.urandom(10_000))
 
 
+@pytest.mark.slow
 def test_a_change_of_a_log_that_frees_room_is_not_repeated_after_a_failed_sync(
     full: Store, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +236,7 @@ print("freed")
 REFUSALS = ("Operation not permitted", "Permission denied", "No space left", "unshare failed", "must be superuser")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [*ACTIONS, "close"])
 def test_a_real_file_system_of_4_mb_that_is_full_to_the_last_block_is_freed_or_the_kernel_refuses_to_make_one(
     tmp_path: Path, action: str, record_property: Callable[[str, object], None]

@@ -224,6 +224,7 @@ ASTRAY = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.damaged("a link that is not followed is found")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("astray", ASTRAY)

@@ -35,6 +35,7 @@ def remove(path: Path, names: tuple[str, ...]) -> None:
         (path / name).unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.pair("close", "second process")
 @pytest.mark.parametrize("names", REMOVED)
 @pytest.mark.parametrize(("first", "second"), [("exclusive", "shared"), ("exclusive", "exclusive"), ("shared", "exclusive")])
@@ -102,6 +103,7 @@ def test_a_file_system_without_locks_on_directories_falls_back_to_the_brokers_lo
     pylog.open(tmp_path, fs=Without(), exclusive=True).close()
 
 
+@pytest.mark.slow
 def test_a_forked_child_keeps_no_lock_of_its_parents_directory(tmp_path: Path) -> None:
     store = pylog.open(tmp_path, exclusive=True)
     ready, go = os.pipe(), os.pipe()

@@ -284,6 +284,7 @@ def test_a_catalog_with_more_partitions_together_than_memory_holds_is_refused(tm
     assert entries(root) == before
 
 
+@pytest.mark.slow
 def test_no_topic_is_made_with_which_the_catalog_could_not_be_read_again(tmp_path: Path):
     with pylog.open(new_store(tmp_path)) as store:
         with pytest.raises(InvalidArgumentError, match="more than 1000000 together"):

@@ -380,6 +380,7 @@ def test_the_first_level_of_a_room_shows_few_names_and_few_arrows():
     assert_none(crowded_rooms(house()))
 
 
+@pytest.mark.slow
 def test_an_import_inside_a_function_has_a_reason():
     assert sorted(set(late_imports(house())) ^ set(LATE_IMPORTS)) == []
 

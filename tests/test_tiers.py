@@ -33,3 +33,12 @@ def test_without_the_option_all_tests_are_taken() -> None:
     assert all(f"[{version}/" in told for version in ("2.8.2", "3.9.1", "4.3.0"))
     assert "tests/test_tiers.py::" in told
     assert "deselected" not in told
+
+
+@pytest.mark.slow
+def test_fast_tests_take_a_sample_of_many_parameters_and_all_tests_take_each_of_them() -> None:
+    test = "tests/issues/test_zodb_scan_forward.py::test_recovery_ends_with_records_that_were_written_or_with_an_error_of_pylogs"
+    everything = [line for line in collected(test).splitlines() if line.startswith(test)]
+    sample = [line for line in collected("--fast", test).splitlines() if line.startswith(test)]
+    assert sample == everything[::7]
+    assert len(everything) > len(sample) > 1

@@ -189,6 +189,7 @@ def test_no_line_is_given_to_a_handler_while_this_thread_holds_a_lock(lines: Lin
     assert seen == [False]
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_step_of_an_append_and_a_tick_holds_no_later_line_back(tmp_path: Path, lines: Lines) -> None:
     with opened(tmp_path) as store:
         store.create_topic("orders", segment_bytes=200)

@@ -39,6 +39,7 @@ def _deleted_files_that_are_open() -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
 @pytest.mark.pair("close", "second process")
 def test_a_tick_closes_the_files_of_topics_that_another_process_deleted(tmp_path: Path) -> None:

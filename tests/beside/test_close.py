@@ -173,6 +173,7 @@ def test_a_gate_of_something_deleted_says_so_even_if_it_is_shut_again() -> None:
         gate.explain(OSError("Bad file descriptor"))
 
 
+@pytest.mark.slow
 def test_calls_for_all_partitions_pass_over_a_topic_that_another_thread_deletes(store: Store) -> None:
     wrong: list[str] = []
     ended = threading.Event()

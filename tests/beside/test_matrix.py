@@ -13,6 +13,7 @@ import pytest
 from support.campaign.beside import CELL_SECONDS, CHANGES, READS, read_beside
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("scan and follow", "option change")

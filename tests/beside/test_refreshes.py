@@ -73,6 +73,7 @@ def other() -> Iterator[Neighbour]:
         yield other
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", SEEN)
 @pytest.mark.pair("roll", "second process")
 def test_a_thread_that_finds_another_one_refreshing_does_not_take_its_older_state(path: str, method: str) -> None:
@@ -114,6 +115,7 @@ last = log.append_many([(None, b"x" * 100, (), 1_700_000_000_000 + offset) for o
 """
 
 
+@pytest.mark.slow
 @pytest.mark.pair("roll", "second process")
 def test_a_store_that_has_written_sees_what_a_process_acknowledged_that_keeps_the_lock(path: str, other: Neighbour) -> None:
     """Once alone, and once while another thread of this process waits for that lock."""

@@ -147,6 +147,7 @@ def test_a_question_about_segments_is_asked_again_after_another_store_deleted_th
         assert asked == [0, 50]
 
 
+@pytest.mark.slow
 def test_describe_answers_while_segments_are_deleted(path: str, writer: Store) -> None:
     ended = threading.Event()
     wrong: list[Exception] = []

@@ -154,6 +154,7 @@ class ClosedPipe(Stream):
         """It has gone already."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OURS)
 def test_a_pipe_that_is_closed_ends_every_command_quietly(
     name: str, words: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch

@@ -116,6 +116,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("options", "wanted"), WAYS)
 def test_a_group_is_reset_in_each_of_kafkas_ways_once_that_is_said(shop: Path, options: str, wanted: dict[int, int]) -> None:
     planned = call("groups", "reset", shop, "billing", *options.split())

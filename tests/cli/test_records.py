@@ -41,6 +41,7 @@ def test_all_records_are_printed_a_line_each(shop: Path) -> None:
     assert call("cat", shop, "orders") == (0, ("\n".join(ALL) + "\n").encode(), "")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
@@ -295,6 +296,7 @@ def test_csv_holds_times_beyond_the_calendar_and_gives_them_back(echo: tuple[Pat
     assert [record.timestamp for record in store.log("to").records(begin)] == times
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "first_line"),
     [
@@ -329,6 +331,7 @@ def test_csv_takes_times_as_numbers_or_as_text_and_values_with_line_ends(shop: P
     assert rows == [(1706702400000, None, b"a\nb"), (1706702400001, b"", None), (1706702400000, None, b"c")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "stdin", "code", "told"),
     [

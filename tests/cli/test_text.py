@@ -41,6 +41,7 @@ def test_what_is_shown_is_one_harmless_line_that_can_be_read_back(data: bytes) -
     assert as_bytes(text) == data
 
 
+@pytest.mark.slow
 @given(hostile_text)
 def test_messages_and_json_are_harmless_too(text: str) -> None:
     assert harmless(printable(text))

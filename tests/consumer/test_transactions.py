@@ -177,7 +177,8 @@ def test_a_consumer_of_a_store_open_for_reading_cannot_commit(path: Path, uncomm
 # ---- golden ------------------------------------------------------------------------------------------------------------------
 
 
-GOLDEN = [each for each in partitions() if each.version == "4.3.0" and "readError" not in each.meta]  # older ones: tests/log
+UNREADABLE = "u-flip-below-0"  # Kafka's consumer stopped at its damage
+GOLDEN = [each for each in partitions("4.3.0") if each.tp != UNREADABLE]  # older versions: tests/log
 
 
 @pytest.mark.slow

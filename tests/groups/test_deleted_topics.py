@@ -34,6 +34,7 @@ def _held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> N
     monkeypatch.setattr(OffsetsPartition, "append", later)
 
 
+@pytest.mark.slow
 @pytest.mark.pair("groups", "second process")
 @pytest.mark.parametrize("script", [_DELETE, _DELETE_AND_CREATE], ids=["deleted", "deleted and made again"])
 def test_a_commit_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused(

@@ -218,6 +218,7 @@ STEPS_OF_A_COURSE: list[Callable[[Course], None]] = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.pair("groups", "timestamps")
 @pytest.mark.pair("groups", "retention by time")
 @pytest.mark.pair("groups", "retention by size")

@@ -90,6 +90,7 @@ def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_live
         first.commit({T0: 1})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(
     ("options", "refusal"),
@@ -121,6 +122,7 @@ def test_who_is_refused_because_of_a_static_member_that_comes_no_more_joins_afte
 # ---- what others wrote -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
 @pytest.mark.parametrize("group", ["g-classic", "g-static", "g-consumer", "g-consumer-static", "g-left"])
 def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committed(

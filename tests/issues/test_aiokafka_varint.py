@@ -75,6 +75,7 @@ def test_a_record_that_ends_anywhere_is_damage_and_nothing_behind_it_is_read(siz
     assert read(GOOD + batch_of(WHOLE[:size]) + behind, mode) == ([b"good"], [b"behind"])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("field", VARINTS)
 @pytest.mark.parametrize("varint", UNENDING + TOO_LARGE, ids=bytes.hex)
 def test_a_varint_that_does_not_end_or_says_too_much_is_damage(field: int, varint: bytes) -> None:

@@ -333,6 +333,7 @@ def recover(fs: MemoryFileSystem) -> None:
                 assert log.read(log.end_offset - 1).value == b"next"
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("boots", [1, 2], ids=["same boot", "other boot"])
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__.replace("_", " "))

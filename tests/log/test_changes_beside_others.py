@@ -104,6 +104,7 @@ def test_a_change_after_one_of_another_process_is_made(store: Store, other: Neig
     both_go_on(store, other)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.pair("compaction", "second process")
 @pytest.mark.parametrize("theirs", [change for change in CHANGES if change != "compaction"])
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -128,6 +129,7 @@ def test_a_change_of_another_process_in_the_middle_of_a_flush_in_background_fail
     both_go_on(store, other)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("theirs", DELETIONS)
 @pytest.mark.parametrize("ours", CHANGES)
 def test_a_change_after_another_process_has_deleted_the_topic_says_so(
@@ -140,6 +142,7 @@ def test_a_change_after_another_process_has_deleted_the_topic_says_so(
     assert list(store.topics()) == (["t"] if "create" in theirs else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["truncation", "truncation of most", "delete_records"])
 def test_threads_that_compact_and_read_beside_changes_of_the_same_log_find_no_replaced_directory(store: Store, cut: str) -> None:
     """The threads without the log's lock see its names in the middle of changes."""

@@ -41,6 +41,7 @@ directory = pytest.fixture(checking.directory)
 # ---- sound stores ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("golden", partitions(), ids=lambda partition: partition.id)
 def test_directories_of_brokers_are_sound(golden: GoldenPartition) -> None:
     with pylog.open(golden.log_directory, mode="r") as store:

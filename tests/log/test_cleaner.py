@@ -184,6 +184,7 @@ def test_a_compacted_topic_refuses_a_record_without_a_key_which_compaction_would
     assert log.end_offset == 1002
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_lose_records_and_keep_their_codec(store: Store, codec: str) -> None:
     store.create_topic(codec, **COMPACTED, compression_type=codec)

@@ -90,6 +90,7 @@ def left(end: int, count: int = COUNT) -> list[int]:
 # ---- readers -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
 def test_a_reader_of_this_process_reads_on_in_what_it_began_with(
     store: Store, log: pylog.Log, fs: HookedFileSystem, moment: tuple[str, str]
@@ -213,6 +214,7 @@ def test_two_processes_do_not_compact_the_same_log_at_a_time(store: Store, fs: H
 CUTS: list[Callable[[pylog.Log], None]] = [lambda log: log.truncate(30), lambda log: log.truncate(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS, ids=["behind", "before"])
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_truncation_in_the_middle_ends_the_compaction_and_no_key_is_lost(
@@ -379,6 +381,7 @@ def plan(*names: str, replaced: tuple[int, ...] = ()) -> Any:
     return plan_load(names, lambda name: 10, lambda name: replaced)
 
 
+@pytest.mark.slow
 def test_sources_that_a_swap_left_behind_are_known_by_the_seal() -> None:
     """The new `.log` has its name already: nothing else tells that it holds the records of the other one too."""
     names = [file_name(base, suffix) for base in (0, 5, 20) for suffix in (LOG, ".index", SEAL)]
@@ -388,6 +391,7 @@ def test_sources_that_a_swap_left_behind_are_known_by_the_seal() -> None:
     assert found.renames == [(file_name(0, SEAL) + SWAP, file_name(0, SEAL))]
 
 
+@pytest.mark.slow
 def test_a_swap_that_was_not_decided_is_undone() -> None:
     found = plan(file_name(0, LOG), file_name(5, LOG), file_name(0, LOG) + SWAP, file_name(0, SEAL) + CLEANED, replaced=(0, 5))
     assert found.removals == [file_name(0, LOG) + SWAP]

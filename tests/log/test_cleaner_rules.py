@@ -88,6 +88,7 @@ def headers(log: pylog.Log, of: GoldenPartition) -> list[tuple[int, ...]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", compacted_cases("/before"), ids=lambda partition: partition.id)
 def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_path: Path) -> None:
     """Record for record, for both isolation levels; batch for batch: segments, offsets, counts, times, producers, horizons."""
@@ -111,6 +112,7 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
 AFTER = [one for one in compacted_cases("/after1", "/after2", "/after3") if one.version == "4.3.0" or "legacy" in one.case]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("golden", AFTER, ids=lambda partition: partition.id)
 def test_what_kafka_has_compacted_is_compacted_on_and_keeps_the_last_record_of_each_key(
     golden: GoldenPartition, tmp_path: Path

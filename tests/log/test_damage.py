@@ -53,6 +53,7 @@ def undamaged_offsets(variant: CorruptVariant) -> set[int]:
     return kept
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("variant", corrupt_variants(), ids=lambda variant: variant.id)
 def test_damage_is_reported_and_everything_else_is_read_unaltered(variant: CorruptVariant) -> None:
     expected = {row["offset"]: row for row in variant.pristine.expected()}

@@ -146,6 +146,7 @@ def test_ten_times_as_many_partitions_as_descriptors_are_written_and_read_in_tur
     assert int(in_child(1024, IN_TURN, memory / "d", 10_000)) < 600
 
 
+@pytest.mark.slow
 def test_open_files_are_counted_over_all_stores_of_a_process(memory: Path) -> None:
     program = """
         stores = [pylog.open(f"{sys.argv[1]}-{number}", durability=pylog.Durability.OS) for number in range(10)]
@@ -208,6 +209,7 @@ HOG = """
 """
 
 
+@pytest.mark.slow
 def test_a_call_that_finds_no_descriptor_left_has_other_logs_release_theirs(tmp_path: Path) -> None:
     program = (
         HOG
@@ -233,6 +235,7 @@ def test_a_call_that_finds_no_descriptor_left_has_other_logs_release_theirs(tmp_
     in_child(128, program, tmp_path / "d")
 
 
+@pytest.mark.slow
 def test_without_any_descriptor_the_error_names_ulimit_and_the_store_goes_on_when_there_are_some_again(tmp_path: Path) -> None:
     program = (
         HOG
@@ -302,6 +305,7 @@ def test_the_bound_follows_the_limit_of_the_process(monkeypatch: pytest.MonkeyPa
     FILES.release()
 
 
+@pytest.mark.slow
 def test_threads_that_release_each_other_s_files_read_and_write_on(memory: Path) -> None:
     program = """
         import threading

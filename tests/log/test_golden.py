@@ -29,6 +29,7 @@ def read_up_to_damage(frames: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
     pytest.fail("the damage went unnoticed")
 
 
+@pytest.mark.sampled(3)
 def test_every_record_reads_as_kafkas_consumer_read_it(golden: GoldenPartition) -> None:
     with pylog.open(golden.log_directory, mode="r") as store:
         log = store.log(golden.topic, golden.partition)
@@ -37,6 +38,7 @@ def test_every_record_reads_as_kafkas_consumer_read_it(golden: GoldenPartition) 
         assert (read_up_to_damage(frames) if damaged else list(rows(frames))) == golden.expected()
 
 
+@pytest.mark.sampled(3)
 def test_committed_reading_hides_what_kafkas_consumer_did_not_see(golden: GoldenPartition) -> None:
     if "readError" in golden.meta:
         return
@@ -53,6 +55,7 @@ def test_log_start_end_and_stable_offset_are_the_brokers(golden: GoldenPartition
         assert log.stable_offset == meta["lastStableOffset"]
 
 
+@pytest.mark.sampled(5)
 def test_a_search_by_time_answers_as_the_broker_did(golden: GoldenPartition) -> None:
     """The exception is a search that Kafka ends too early: the true first record is the answer then."""
     meta = golden.meta
@@ -80,6 +83,7 @@ def first_at_or_after(log: pylog.Log, timestamp: int) -> int | None:
     return next((record.offset for record in log.records() if record.timestamp >= timestamp), None)
 
 
+@pytest.mark.sampled(5)
 def test_every_offset_can_be_read_alone(golden: GoldenPartition) -> None:
     if "readError" in golden.meta:
         return

@@ -404,6 +404,7 @@ def test_a_log_that_nobody_wrote_says_too_that_its_topic_was_deleted(one: Store,
     assert one.log("t").append(b"new") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made-again"])
 def test_a_log_that_was_only_read_says_that_its_topic_was_deleted_by_another_store(one: Store, two: Store, again: bool) -> None:
     old = one.log("t")
@@ -422,6 +423,7 @@ def test_a_log_that_was_only_read_says_that_its_topic_was_deleted_by_another_sto
             one.log("t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["_rename", "remove_directories"])
 def test_a_topic_that_is_made_again_while_the_old_one_goes_does_not_go_in_its_place(
     one: Store, two: Store, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -367,6 +367,7 @@ def test_a_marker_of_before_says_nothing_of_what_another_process_wrote_since(pat
         assert slot_of(path).durable_offset == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_only_read_leaves_what_others_wrote_as_it_is(path: Path) -> None:
     with pylog.open(path) as one, pylog.open(path) as two:
         one.log("t").append(b"x", durability=Durability.OS)
@@ -376,6 +377,7 @@ def test_a_store_that_only_read_leaves_what_others_wrote_as_it_is(path: Path) ->
         assert one.log("t").append(b"y") == 1
 
 
+@pytest.mark.slow
 def test_a_failed_store_is_gone_on_from_by_another_one(path: Path) -> None:
     """Its failed flag makes who comes next write what it keeps again, because pages that failed to sync look clean."""
 

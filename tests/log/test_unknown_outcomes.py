@@ -169,6 +169,7 @@ def read_on(log: pylog.Log, start: int = 0) -> tuple[list[bytes | None], list[py
     return values, errors
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.pair("aborted transactions", "crash")
 @pytest.mark.parametrize(
     ("change", "lose", "mode"),

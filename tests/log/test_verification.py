@@ -90,6 +90,7 @@ def named(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
 # ---- sound stores ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("golden", partitions(), ids=lambda partition: partition.id)
 def test_directories_of_brokers_verify_clean_with_each_of_their_records(golden: GoldenPartition) -> None:
     report = verify(golden.log_directory, golden.topic, golden.partition, records=True)
@@ -189,6 +190,7 @@ DIFFERENT_BUT_LEGAL = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("variant", corrupt_variants(), ids=lambda variant: variant.id)
 def test_the_damaged_file_is_named_and_the_place_in_it(variant: CorruptVariant) -> None:
     report = verify(variant.log_directory, variant.pristine.topic, variant.pristine.partition)

@@ -95,6 +95,7 @@ def test_keys_have_the_bytes_that_kafkas_serializers_print_and_name_their_member
         assert member_of(key) == "mé"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @given(cut=st.integers(0, 100), garbage=st.binary(max_size=60))
 def test_what_is_no_such_value_is_corrupt_and_nothing_else(kind: int, cut: int, garbage: bytes) -> None:

@@ -47,6 +47,7 @@ def test_damaged_offsets_are_corrupt_and_never_none(fs: MemoryFileSystem, store:
                 change()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -98,6 +98,7 @@ def by_closing_the_asynchronous_one(store: pylog.Store) -> None:
     asyncio.run(produce())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "end", [by_flush, by_close, by_leaving_the_block, by_closing_the_store, by_dropping, by_closing_the_asynchronous_one]
 )

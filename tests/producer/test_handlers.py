@@ -72,6 +72,7 @@ def calls_of(producer: Producer, sent: list[FutureRecordMetadata]) -> dict[str, 
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("handled", CALLS)
 def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record_is_answered(

@@ -115,6 +115,7 @@ def test_added_partitions_are_sent_to_at_once_or_within_a_second(store: Store, w
 # ---- topics that are made again --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 @pytest.mark.parametrize("partitions", [2, 3])
@@ -198,6 +199,7 @@ def test_a_topic_made_again_takes_a_batch_once_though_its_first_log_was_closed_u
     assert values(store, "n") == KEYS
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("foremost", range(4))
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 def test_a_table_for_a_topic_made_again_with_fewer_partitions_is_sent_whole(store: Store, whose: str, foremost: int) -> None:

@@ -2,10 +2,14 @@
 
 `./dev test --fast` leaves all of them out. A folder tells which tool its tests need. `slow` is a list of files, and the
 partitions that older brokers wrote: the fast tests read those of one version. Other slow tests have the mark themselves.
+
+A test with many parameters has the mark `sampled(every)`: the fast tests take the first of its parameters and one of
+every `every` after it; `./dev test` takes all of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -42,6 +46,29 @@ def marks_of(node: str) -> Iterator[str]:
 def is_fast(marks: Iterable[str]) -> bool:
     """Whether a test with these marks is one of the fast tests."""
     return ALL_OF_THEM.isdisjoint(marks)
+
+
+class Sample:
+    """Chooses among the parameters of tests.
+
+    >>> sample = Sample()
+    >>> [name for name in ("a[1]", "a[2]", "b[1]", "a[3]", "b[2]") if sample.takes(name, every=2)]
+    ['a[1]', 'b[1]', 'a[3]']
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def takes(self, node: str, every: int) -> bool:
+        """Whether the sample has a test. Each test is asked for once, in pytest's order.
+
+        Args:
+            node: pytest's name of the test.
+            every: a sample has one of this number of parameters.
+        """
+        test = node.partition("[")[0]
+        self._seen[test] += 1
+        return self._seen[test] % every == 1 % every
 
 
 def is_left_out(file: str) -> bool:

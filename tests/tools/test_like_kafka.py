@@ -77,6 +77,7 @@ def test_internal_topics_are_decoded_as_by_kafka(version: str):
         assert found == "".join(logs), partition.id
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "options", "suffixes"),
     [
