@@ -25,7 +25,7 @@ def test_the_public_names_and_their_signatures_are_those_that_are_listed() -> No
 
 
 @pytest.mark.slow
-def test_the_facade_offers_its_names_to_whoever_asks_and_nothing_heavy_before() -> None:
+def test_the_package_offers_its_names_and_loads_nothing_heavy_before_they_are_used() -> None:
     program = """
 import sys, pylog
 heavy = [name for name in ("numba", "numpy", "pyarrow", "pyspark", "hypothesis") if name in sys.modules]

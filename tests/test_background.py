@@ -127,7 +127,7 @@ def test_a_new_task_that_is_due_sooner_does_not_wait_for_the_others(background: 
 @pytest.mark.parametrize(
     "error", [StorageFailedError("cannot sync, for a test"), KeyError("the user's own")], ids=["ours", "other"]
 )
-def test_a_task_that_fails_is_told_of_and_tried_again_and_stops_no_other(
+def test_a_task_that_fails_is_reported_and_tried_again_and_stops_no_other(
     background: Background, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     task = Counter()
@@ -267,7 +267,7 @@ def test_a_task_that_is_dropped_runs_no_more_and_the_others_go_on(background: Ba
     assert dropped.runs == runs
 
 
-def test_an_append_that_nobody_would_flush_is_refused_and_the_next_one_is_flushed(
+def test_an_append_that_no_thread_would_flush_is_refused_and_the_next_one_is_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unable_to_start_threads(monkeypatch)
@@ -350,9 +350,7 @@ sys.exit(ended)
         ("log._partition_log._lock", "r"),
     ],
 )
-def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_that_stayed_behind(
-    tmp_path: Path, guard: str, mode: str
-) -> None:
+def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_of_the_parent(tmp_path: Path, guard: str, mode: str) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(tmp_path), guard, mode]

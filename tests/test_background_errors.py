@@ -50,7 +50,7 @@ def test_a_tick_that_fails_in_the_background_is_noted(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"count": "many"}', b"[" * 5000])
-def test_a_note_of_any_content_is_in_nobodys_way(tmp_path: Path, content: bytes) -> None:
+def test_a_note_of_any_content_does_no_harm(tmp_path: Path, content: bytes) -> None:
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t")
     (tmp_path / "s" / BACKGROUND_ERRORS).write_bytes(content)

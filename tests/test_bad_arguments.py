@@ -201,7 +201,7 @@ def late_chunk(stamps: list[int], last: bytes = b"v") -> pa.Table:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "append"), BAD_APPENDS.values(), ids=BAD_APPENDS.keys())
-def test_records_that_cannot_be_written_leave_nothing_behind(
+def test_a_record_that_cannot_be_written_leaves_the_log_unchanged(
     root: Path, store: pylog.Store, kind: type[pylog.PylogError], append: Callable[[pylog.Log], Any]
 ) -> None:
     log = store.log("t")

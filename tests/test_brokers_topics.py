@@ -207,7 +207,7 @@ def test_damage_in_one_partition_of_a_brokers_offsets_is_for_the_groups_that_bel
                 store.offsets.fetch(group)
 
 
-def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_the_other_topics(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deletion_that_cannot_be_finished_leaves_the_other_topics_usable(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryFileSystem()
     fs = FaultyFileSystem(memory)
     with pylog.open("/s", fs=fs) as store:

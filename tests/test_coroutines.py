@@ -139,7 +139,7 @@ def test_an_asynchronous_producer_takes_any_of_them(store: pylog.Store, how: Any
     gc.collect()
 
 
-def test_an_asynchronous_producer_awaits_what_is_called_back_in_the_event_loop(store: pylog.Store) -> None:
+def test_an_asynchronous_producer_awaits_its_callbacks_in_the_event_loop(store: pylog.Store) -> None:
     called: list[tuple[int, int]] = []
 
     async def deliver(number: int, error: Exception | None, metadata: pylog.RecordMetadata | None) -> None:

@@ -174,7 +174,7 @@ def test_the_next_store_of_a_replaced_directory_has_the_records_that_are_there_n
         assert again.verify().ok
 
 
-def test_reading_goes_on_with_what_is_there_now_once_the_replacement_was_noticed(path: Path) -> None:
+def test_reading_goes_on_in_the_new_directory_once_the_replacement_was_noticed(path: Path) -> None:
     with pylog.open(path) as store:
         log = store.log("t")
         written(store)

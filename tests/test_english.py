@@ -5,6 +5,7 @@ There is no list of exceptions: reword what is found. The patterns are in suppor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from support.docs.english import PATTERNS, hits_in, prose_of_markdown, prose_of_python
 
 ROOT = Path(__file__).resolve().parent.parent
+UNCLEAR_IN_NAMES = re.compile(r"_(who|whom|whoever|nobody|somebody|anew|amid|for_ever|handed_out|hands_out)(?=_|$)")
 
 
 def written() -> Iterator[Path]:
@@ -83,3 +85,10 @@ def test_plain_sentences_and_code_are_left_alone(tmp_path: Path, text: str):
 def test_a_style_sheet_is_not_prose():
     assert not list(prose_of_python("STYLE = ':root{--paper:#fff;--ink:#1c2430} body {margin: 0} a {color: red}'"))
     assert list(prose_of_markdown("# Title\n\nA page."))
+
+
+def test_no_test_has_an_unclear_word_in_its_name():
+    """A test's name says what it protects, so it has the words of the field: `record`, `group`, `thread`, `caller`, `member`."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = {name for file in files for name in re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
+    assert sorted(filter(UNCLEAR_IN_NAMES.search, names)) == []

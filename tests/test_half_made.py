@@ -58,7 +58,7 @@ def test_a_half_made_topic_is_no_damage_and_its_store_has_no_marker_of_a_clean_s
         assert store.check().ok
 
 
-def test_who_opens_for_writing_makes_the_rest(half: Path) -> None:
+def test_opening_for_writing_creates_the_missing_partitions(half: Path) -> None:
     with pylog.open(half) as store:
         assert store.log("fresh", 3).append(b"x") == 0
     assert kinds(half) == []
@@ -106,7 +106,7 @@ def test_a_half_made_topic_equals_itself_and_lacks_what_the_other_side_has(half:
 
 
 @pytest.mark.damaged("its partition is gone")
-def test_a_partition_that_held_records_and_is_gone_stays_an_error_for_who_reads_and_for_verify(half: Path) -> None:
+def test_a_deleted_partition_that_held_records_stays_an_error_for_readers_and_for_verify(half: Path) -> None:
     assert TopicPartition("whole", 0) in parse_offsets((half / RECOVERY_POINT).read_bytes(), "")
     shutil.rmtree(half / "whole-0")
     assert sorted(kinds(half)) == ["missing", "unmade", "unmade", "unmade"]
@@ -115,7 +115,7 @@ def test_a_partition_that_held_records_and_is_gone_stays_an_error_for_who_reads_
     assert call("cat", half, "whole").code == 1
 
 
-def test_a_topic_that_is_finished_or_deleted_between_two_looks_is_not_told_of(half: Path) -> None:
+def test_a_topic_that_is_completed_or_deleted_between_two_passes_is_not_reported(half: Path) -> None:
     stale = read_catalog(FS, str(half))
     with pylog.open(half) as store:
         store.delete_topic("fresh")

@@ -255,7 +255,7 @@ def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the
 
 
 @pytest.mark.slow
-def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylog.Store) -> None:
+def test_a_consumer_abandoned_by_an_exception_leaves_its_group(store: pylog.Store) -> None:
     store.log("t").append_many([b"x"] * 10)
 
     def fail() -> None:

@@ -99,7 +99,7 @@ WAYS = list(everything_of(Path("x"), "t"))
 
 
 @pytest.mark.slow
-def test_partitions_behind_links_are_read_by_every_way(root: Path) -> None:
+def test_linked_partitions_are_read_through_every_interface(root: Path) -> None:
     assert values(root) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
     for call in everything_of(root, "t").values():
         call()
@@ -110,7 +110,7 @@ def test_partitions_behind_links_are_read_by_every_way(root: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["topics", "cat", "describe", "verify", "doctor", "stats"])
-def test_commands_say_which_partitions_are_behind_links(root: Path, command: str) -> None:
+def test_commands_print_which_partitions_are_links(root: Path, command: str) -> None:
     done = run(command, str(root), *(["t"] if command in ("cat", "describe") else []))
     assert done.code == 0
     assert f"{root}/t-2 is a symbolic link to {root.parent}/other disk/t-2, which is followed" in done.complaints
@@ -123,7 +123,7 @@ def test_commands_say_which_partitions_are_behind_links(root: Path, command: str
 @pytest.mark.pair("links", "compaction")
 @pytest.mark.pair("links", "retention by size")
 @pytest.mark.pair("links", "close")
-def test_a_partition_behind_a_link_is_written_trimmed_and_compacted_as_any_other(root: Path) -> None:
+def test_a_linked_partition_is_written_trimmed_and_compacted_as_any_other(root: Path) -> None:
     with pylog.open(root) as store:
         store.alter_topic("t", segment_bytes=300, retention_bytes=400)
     with pylog.open(root) as store:
@@ -150,14 +150,14 @@ def test_a_partition_behind_a_link_is_written_trimmed_and_compacted_as_any_other
 
 
 @pytest.mark.pair("links", "second process")
-def test_what_another_process_appends_behind_a_link_is_seen(root: Path) -> None:
+def test_records_that_another_process_appends_to_a_linked_partition_are_read(root: Path) -> None:
     with pylog.open(root) as one, pylog.open(root) as two, pylog.open(root, mode="r") as reader:
         assert one.log("t", 2).append(b"a") == 3
         assert two.log("t", 2).append(b"b") == 4
         assert [record.value for record in reader.log("t", 2).records(3)] == [b"a", b"b"]
 
 
-def test_a_topic_with_a_partition_behind_a_link_is_not_deleted_and_nothing_changes(root: Path) -> None:
+def test_a_topic_with_a_linked_partition_is_not_deleted_and_nothing_changes(root: Path) -> None:
     with pylog.open(root) as store:
         for topic in ("t", "whole"):
             said = told(lambda topic=topic: store.delete_topic(topic))  # type: ignore[misc]
@@ -257,7 +257,7 @@ def test_a_link_that_is_not_followed_hides_nothing_of_the_others(root: Path, ast
 
 @pytest.mark.damaged("a segment is a link")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_segment_behind_a_link_is_refused_by_every_way(root: Path, way: str) -> None:
+def test_a_linked_segment_is_refused_through_every_interface(root: Path, way: str) -> None:
     segment = root / "t-1" / f"{0:020}.log"
     shutil.move(segment, root.parent / "segment")
     segment.symlink_to(root.parent / "segment")
@@ -282,7 +282,7 @@ def test_a_strangers_link_is_not_followed(root: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 @pytest.mark.damaged("it was damaged on purpose")
-def test_repair_mends_a_partition_behind_a_link_in_place(root: Path) -> None:
+def test_repair_mends_a_linked_partition_in_place(root: Path) -> None:
     with pylog.open(root) as store:
         for number in range(40):
             store.log("t", 2).append(b"value %d" % number)

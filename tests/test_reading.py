@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_at_once(shop: Path) -> None:
 
 
 @pytest.mark.damaged("a value is altered")
-def test_damage_is_an_error_behind_what_stands_before_it(shop: Path) -> None:
+def test_damage_is_an_error_after_the_records_before_it(shop: Path) -> None:
     path = shop / "orders-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     at = data.index(b"v200")
@@ -108,7 +108,7 @@ def test_damage_is_an_error_behind_what_stands_before_it(shop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_that_nobody_reads_leaves_no_file_open(shop: Path) -> None:
+def test_an_abandoned_stream_leaves_no_file_open(shop: Path) -> None:
     gc.collect()
     before = psutil.Process().num_fds()
     begun, untouched = pylog.read_batches(shop, "orders"), pylog.read_batches(shop, "orders")

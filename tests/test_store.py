@@ -77,7 +77,7 @@ def test_a_topics_configuration_is_altered_for_logs_that_are_open_too(tmp_path: 
         assert store.log("t").config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
 
 
-def test_a_brokers_topic_is_altered_and_still_kept_for_ever(tmp_path: Path) -> None:
+def test_a_brokers_topic_is_altered_and_still_kept_indefinitely(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020}.log").touch()
     with pylog.open(tmp_path) as store:

@@ -342,7 +342,7 @@ def test_a_deleted_partition_that_the_catalog_has_forgotten_is_removed_at_openin
 
 
 @pytest.mark.damaged("its partition was renamed by hand")
-def test_what_only_looks_like_a_deleted_partition_stays(tmp_path: Path) -> None:
+def test_a_directory_that_only_resembles_a_deleted_partition_stays(tmp_path: Path) -> None:
     """A broker removes what it has renamed itself; what a user has is not touched, whatever its name."""
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

@@ -76,7 +76,7 @@ def opened(fs: FileSystem) -> None:
         assert store.log("t", 1).append(b"x") == 0
 
 
-def test_metadata_that_cannot_be_made_keeps_nobody_from_writing() -> None:
+def test_metadata_that_cannot_be_created_does_not_prevent_appends() -> None:
     fs = without_metadata()
     faulty = FaultyFileSystem(fs)
     faulty.fail("create ENOSPC", of="partition.metadata.tmp", forever=True)

@@ -87,7 +87,7 @@ def test_a_picture_shows_pylog_and_its_rivals_once_each_the_fastest_first() -> N
     assert [text for text in texts if text in ("append", "SQLite", "LMDB", "scan")] == ["append", "SQLite", "LMDB"]
 
 
-def test_targets_are_shown_as_multiples_of_what_is_asked_for_and_the_missed_ones_differ() -> None:
+def test_targets_are_shown_as_multiples_of_the_goal_and_missed_ones_differ() -> None:
     rows = [
         row("fast", measured=Sample((6,)), target=at_least(3)),
         row("slow", unit="s", measured=Sample((4,)), target=at_most(1)),

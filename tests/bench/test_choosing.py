@@ -46,7 +46,7 @@ def test_a_name_that_is_no_benchmark_is_refused(capsys: pytest.CaptureFixture[st
     assert "no benchmark appendix; there are append," in capsys.readouterr().err
 
 
-def test_a_run_of_some_is_kept_where_it_is_told_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_some_is_kept_where_asked_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "LAST", tmp_path / "last.json")
     monkeypatch.setattr(bench.importlib, "import_module", lambda name: _Made)
     assert bench.main(["append", "--keep", str(tmp_path / "some.json")]) == 0

@@ -30,7 +30,7 @@ def test_a_ratio_that_became_worse_is_named_and_the_command_fails(tmp_path: Path
     assert "worse: P1 append, beside SQLite: 6.9 of the rival, was 10 (-31%)" in capsys.readouterr().out
 
 
-def test_the_tolerance_can_be_told(tmp_path: Path) -> None:
+def test_the_tolerance_can_be_set(tmp_path: Path) -> None:
     now = run(row("append", 6.9))
     assert exit_status(tmp_path, KEPT, now, "--tolerance", "0.4") == 0
     assert exit_status(tmp_path, KEPT, now, "--tolerance", "0.1") == 1

@@ -40,7 +40,7 @@ def test_a_figure_that_the_run_does_not_have_is_an_error_and_not_left_as_it_was(
         figures.filled("17<!-- scan.one -->", run(row()))
 
 
-def test_a_name_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(LookupError):
         figures.filled("17<!-- no.such -->", run(row()))
 

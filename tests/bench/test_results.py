@@ -19,7 +19,7 @@ def test_what_was_kept_is_read_back_the_same(tmp_path: Path) -> None:
     assert (read.machine, list(read.rows)) == (kept.machine, list(kept.rows))
 
 
-def test_the_file_says_medians_and_verdicts_to_whoever_reads_it(tmp_path: Path) -> None:
+def test_the_file_has_medians_and_verdicts_as_plain_values(tmp_path: Path) -> None:
     results.save(tmp_path / "some.json", run(row("scan", 2.0, target=times(3))))
     (plain,) = json.loads((tmp_path / "some.json").read_text())["rows"]
     assert (plain["ratio"]["median"], plain["met"]) == (2.0, False)

@@ -54,9 +54,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("aborted transactions", "second process")
-def test_the_stable_offset_is_found_although_segments_go_while_transactions_are_looked_for(
-    path: str, writer: Store, change: str
-) -> None:
+def test_the_stable_offset_is_found_while_segments_are_deleted(path: str, writer: Store, change: str) -> None:
     fs = HookedFileSystem()
     with pylog.open(path, mode="r", fs=fs) as store:
         log = store.log("t")

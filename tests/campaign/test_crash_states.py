@@ -104,7 +104,7 @@ def test_the_same_seed_explores_the_same_states() -> None:
     assert opened[0] == opened[1] != opened[2]
 
 
-def test_a_recovery_is_recorded_with_what_is_known_while_it_goes_on() -> None:
+def test_a_recovery_is_recorded_with_the_calls_in_doubt_while_it_goes_on() -> None:
     recording, _ = recorded(("append",))
     crash = next(Moment.of(recording, len(recording)).deaths(random.Random(0)))
     again = recovered(recording, crash)

@@ -23,7 +23,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_call_may_fail_once_or_for_ever_and_nothing_acknowledged_is_lost(scenario: str, fault: str) -> None:
+def test_each_call_may_fail_once_or_forever_and_nothing_acknowledged_is_lost(scenario: str, fault: str) -> None:
     for forever in (False, True):
         executions, problems = sweep(scenario, fault, forever=forever)
         assert not problems, "\n".join([f"{len(problems)} problems", *problems[:SHOWN]])
@@ -40,7 +40,7 @@ def test_a_case_is_the_same_in_every_run() -> None:
     assert execute(case) == execute(case)
 
 
-def test_the_ledger_notices_what_is_lost_altered_doubled_or_unknown() -> None:
+def test_the_ledger_notices_lost_altered_doubled_and_unknown_records() -> None:
     ledger = Ledger(Found(0, ("a",)))
     ledger.asked(["b", "c"])
     ledger.acknowledged(range(1, 2), ["b"], durable=False)

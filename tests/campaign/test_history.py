@@ -141,7 +141,7 @@ def test_an_operation_that_never_ended_ends_after_all_others() -> None:
     assert check([died("a", [1], 1), appended("b", [2], 0, 5, 6), read("r", 0, [2, 1], 7, 8)]) == []
 
 
-def test_three_writers_and_two_readers_who_die_and_stand_still_make_a_history_that_a_log_can_have() -> None:
+def test_three_writers_and_two_readers_that_die_and_pause_make_a_history_that_a_log_can_have() -> None:
     done = traffic.run(new_seed(), rounds=ROUNDS)
     assert done["rounds"] == ROUNDS
     assert done["acknowledged"] > 20 * ROUNDS

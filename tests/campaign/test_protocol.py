@@ -72,7 +72,7 @@ def test_a_schedule_is_the_same_run_each_time() -> None:
     assert first == again
 
 
-def test_a_flush_behind_another_process_whose_sync_failed_writes_again_what_is_hidden_and_readers_follow() -> None:
+def test_a_flush_after_another_process_whose_sync_failed_writes_again_the_hidden_records_and_readers_follow() -> None:
     """Found by torture: the flush had nothing to do, said so, and the records were neither durable nor seen."""
     assert replay("syncfail", "V W W W R V R W V R / X X / Y Y; V@1.36:sync:913").problem is None
 
@@ -148,7 +148,7 @@ def test_a_stopped_process_goes_on_when_the_other_is_done() -> None:
     assert world.story == "Wa Vc Vd Wb Wa"
 
 
-def test_who_naps_lets_others_go_on_and_comes_back() -> None:
+def test_a_sleeping_thread_lets_others_go_on_and_comes_back() -> None:
     world = Counting("")
     world.machine.run([world.process("W", "azb"), world.process("V", "c", "d")])
     assert world.story == "Wa Vc Vd Wb"
@@ -303,7 +303,7 @@ def test_what_was_acknowledged_is_right(ledger: Ledger) -> None:
         ([(0, "x")], "'x' at 0 was never appended"),
     ],
 )
-def test_what_moved_or_nobody_wrote_is_found(ledger: Ledger, records: list[tuple[int, str]], told: str) -> None:
+def test_records_that_moved_or_were_never_written_are_found(ledger: Ledger, records: list[tuple[int, str]], told: str) -> None:
     with pytest.raises(ViolationError, match=told):
         ledger.see(records, ledger.tick())
 
@@ -314,7 +314,7 @@ def test_another_record_at_a_known_offset_is_found(ledger: Ledger) -> None:
         ledger.see([(0, "x")], ledger.tick())
 
 
-def test_a_gap_in_what_is_read_is_found(ledger: Ledger) -> None:
+def test_a_gap_in_the_records_read_is_found(ledger: Ledger) -> None:
     with pytest.raises(ViolationError, match=r"offsets \[0, 2\] are read"):
         ledger.check_offsets([(0, "a"), (2, "c")], 0, 3)
     ledger.compacted(2)
@@ -333,7 +333,7 @@ def test_the_second_half_of_a_call_alone_is_found(ledger: Ledger) -> None:
         ledger.see([(3, "y")], ledger.tick())
 
 
-def test_a_call_in_doubt_may_be_there_whole_or_not_until_somebody_else_is_acknowledged(ledger: Ledger) -> None:
+def test_a_call_in_doubt_may_be_whole_or_absent_until_another_call_is_acknowledged(ledger: Ledger) -> None:
     ledger.leave_open(ledger.begin(("x",), soft=False))
     ledger.leave_open(ledger.begin(("y",), soft=False))
     ledger.see([(3, "x")], ledger.tick())
@@ -356,7 +356,7 @@ def test_what_a_reader_of_durable_records_saw_is_safe(ledger: Ledger) -> None:
     assert ledger.safe == 3
 
 
-def test_what_was_cut_off_may_be_seen_by_who_looked_before_and_by_nobody_else(ledger: Ledger) -> None:
+def test_truncated_records_may_be_seen_only_by_reads_that_began_before(ledger: Ledger) -> None:
     before = ledger.tick()
     cut = ledger.begin_cut(1)
     ledger.see(WHOLE, ledger.tick())

@@ -41,7 +41,7 @@ def test_a_topic_is_copied_within_its_directory_under_another_name(shop: Path) -
     assert records(shop, "copy") == records(shop, "orders")
 
 
-def test_times_stay_where_the_topic_stamps_what_is_appended(tmp_path: Path) -> None:
+def test_timestamps_stay_also_where_the_topic_has_log_append_time(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "a") as store:
         store.create_topic("t", message_timestamp_type="LogAppendTime")
         store.log("t").append(b"x")
@@ -65,7 +65,7 @@ def test_what_was_aborted_is_not_copied_unless_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_copy_is_not_mixed_with_what_is_there(shop: Path, tmp_path: Path) -> None:
+def test_a_copy_is_not_mixed_with_existing_records(shop: Path, tmp_path: Path) -> None:
     assert call("copy", shop, "orders", tmp_path / "b").code == 0
     refused = call("copy", shop, "orders", tmp_path / "b")
     assert (refused.code, refused.output) == (2, b"")
@@ -164,7 +164,7 @@ def test_a_sound_installation_and_directory_are_told_so(shop: Path) -> None:
     assert "directory" not in verdicts(call("doctor", "--json").json["answers"])
 
 
-def test_who_holds_a_lock_is_named(shop: Path) -> None:
+def test_the_holder_of_a_lock_is_named(shop: Path) -> None:
     with pylog.open(shop):
         told = {each["what"]: each["found"] for each in call("doctor", shop, "--json").json["answers"]}["lock"]
         assert told.startswith("pylog has the directory open for writing: ")
@@ -217,7 +217,7 @@ def test_a_file_system_is_judged_by_its_kind(kind: str | None, verdict: str, mon
     assert answers[1] == Answer("room", "1 B free of 2 B", "note", "free some space")
 
 
-def test_an_empty_cache_of_kernels_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_cache_of_kernels_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_command, "_kernel_cache", lambda: str(tmp_path))
     assert verdicts(call("doctor", "--json").json["answers"])["kernels"] == "note"
 
@@ -229,7 +229,7 @@ def test_the_mount_of_a_path_is_the_deepest_one(monkeypatch: pytest.MonkeyPatch,
     assert system_info.mount_of("/da ta-not") == Mount("/", "ext4", read_only=False)
 
 
-def test_who_has_a_file_open_is_found(tmp_path: Path) -> None:
+def test_processes_that_have_a_file_open_are_found(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     program = [sys.executable, "-c", "import sys; f = open(sys.argv[1]); print('open', flush=True); input()", path]
@@ -247,7 +247,7 @@ def test_who_has_a_file_open_is_found(tmp_path: Path) -> None:
 # ---- completion ----------------------------------------------------------------------------------------------------------
 
 
-def test_completion_is_installed_where_the_shell_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_is_installed_where_the_shell_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     done = call("--install-completion", "--shell", "bash")
     script = tmp_path / ".local/share/bash-completion/completions/pylog"
@@ -258,7 +258,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_completion_for_a_shell_that_nobody_knows_asks_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_for_an_unknown_shell_asks_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cyclopts.completion import detect
 
     def fail() -> None:

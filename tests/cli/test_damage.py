@@ -116,7 +116,7 @@ def test_a_sound_directory_is_said_to_be_sound(shop: Path) -> None:
     assert done.text.startswith("no damage found: ")
 
 
-def test_damage_is_told_with_its_place_its_offsets_and_what_to_do(damaged: Path) -> None:
+def test_damage_is_reported_with_its_place_its_offsets_and_what_to_do(damaged: Path) -> None:
     done = call("verify", damaged)
     assert done.code == 1
     log = str(damaged / "mixed-codecs-0" / "00000000000000000114.log")
@@ -134,7 +134,7 @@ def test_a_verification_as_json_has_a_verdict_for_each_file(damaged: Path) -> No
     assert done.json["readable"] == [{"directory": str(damaged / "mixed-codecs-0"), "ranges": [[0, 138], [148, 204]]}]
 
 
-def test_verifying_what_is_not_there_ends_with_3_and_a_wrong_rate_with_2(tmp_path: Path) -> None:
+def test_verifying_a_missing_topic_ends_with_3_and_a_wrong_rate_with_2(tmp_path: Path) -> None:
     done = call("verify", tmp_path / "nothing")
     assert done.code == 3
     assert "there is no directory" in done.complaints
@@ -162,7 +162,7 @@ def test_a_repair_is_done_and_leaves_a_backup(damaged: Path, tmp_path: Path, fla
     assert call("repair", "skip", damaged).text == "no damage found; nothing to repair\n"
 
 
-def test_a_repair_as_json_says_what_is_lost(damaged: Path) -> None:
+def test_a_repair_as_json_names_the_lost_offsets(damaged: Path) -> None:
     done = call("repair", "quarantine", damaged, "--json")
     (plan,) = done.json["partitions"]
     assert (done.code, done.json["executed"], done.json["backup"]) == (1, False, None)

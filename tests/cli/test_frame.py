@@ -211,7 +211,7 @@ def test_a_wrong_command_line_is_one_sentence_and_code_2(arguments: list[str]) -
     assert re.fullmatch(r"pylog: .+; see `pylog COMMAND --help`\n", done.complaints)
 
 
-def test_a_store_that_somebody_has_for_himself_is_code_3(shop: Path) -> None:
+def test_a_store_that_is_open_exclusively_elsewhere_is_code_3(shop: Path) -> None:
     with pylog.open(shop, exclusive=True):
         done = call("create", shop, "new")
         assert done.code == 3
@@ -231,7 +231,7 @@ def test_the_program_alone_shows_its_help_and_its_exit_codes() -> None:
     assert all(f"{code:3}  {meaning}" in done.text for code, meaning in EXIT_CODES.items())
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert call("--version").text == f"{pylog.__version__}\n"
 
 

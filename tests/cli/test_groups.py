@@ -57,7 +57,7 @@ def described() -> GroupDescription:
     return GroupDescription("g", "Consumer", "Stable", "consumer", "uniform", 3, 3, (one, two), tuple(rows))
 
 
-def test_the_member_that_reads_most_comes_first_and_columns_grow_with_what_is_in_them() -> None:
+def test_the_member_with_most_partitions_comes_first_and_columns_grow_with_their_content() -> None:
     lines = commands._offsets_table(described()).splitlines()
     assert [line.split()[2] for line in lines[2:]] == ["0", "1", "2", "3"]
     assert [line.split()[6] for line in lines[2:]] == ["two", "two", "one-0123456789abcdef", "-"]

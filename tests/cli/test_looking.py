@@ -72,7 +72,7 @@ def test_stats_that_cannot_be_made_are_one_sentence(shop: Path, arguments: list[
 
 
 @pytest.mark.damaged("a batch is altered")
-def test_stats_leave_out_what_is_damaged_and_say_so(shop: Path) -> None:
+def test_stats_leave_out_damaged_files_and_say_so(shop: Path) -> None:
     path = shop / "orders-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[70] ^= 1
@@ -101,7 +101,7 @@ def test_directories_that_hold_the_same_are_told_so(shop: Path, backup: Path) ->
     assert call("compare", shop, backup, "--json").json["same"]
 
 
-def test_what_differs_is_told_with_its_offset_and_code_1(shop: Path, backup: Path) -> None:
+def test_what_differs_is_reported_with_its_offset_and_code_1(shop: Path, backup: Path) -> None:
     with pylog.open(shop) as one, pylog.open(backup) as other:
         one.log("orders", 1).append_many([(b"k", b"x", [], 7)] * 2)
         other.log("orders", 1).append_many([(b"k", b"y", [], 7), (None, b"x", [], 7), (None, b"more", [], 7)])

@@ -80,7 +80,7 @@ def test_a_key_is_given_as_it_is_shown(tmp_path: Path) -> None:
     assert call("cat", tmp_path, "t", "--key", line.split("\t")[3]).lines == [line]
 
 
-def test_read_committed_leaves_out_what_is_aborted() -> None:
+def test_read_committed_leaves_out_aborted_records() -> None:
     from support.golden.data import case
 
     directory = case("4.3.0", "txn").log_directory
@@ -118,7 +118,7 @@ def test_what_cannot_be_chosen_is_refused(shop: Path, options: str, code: int, t
 
 
 @pytest.mark.damaged("a byte is flipped")
-def test_what_lies_before_damage_is_printed_and_the_place_is_told(shop: Path) -> None:
+def test_what_lies_before_damage_is_printed_and_the_place_is_reported(shop: Path) -> None:
     path = shop / "orders-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

@@ -31,13 +31,13 @@ def shell(line: str, directory: Path, **environment: str) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["topics shop", "--help"])
-def test_a_stdout_that_is_closed_is_one_that_nobody_reads(shop: Path, line: str) -> None:
+def test_a_closed_stdout_is_treated_as_a_closed_pipe(shop: Path, line: str) -> None:
     assert shell(f"pylog {line} >&-", shop.parent) == (0, b"", "")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["--help", "cat --help", "topics shop", "cat shop orders --json"])
-def test_a_reader_who_has_gone_ends_a_command_with_141(shop: Path, line: str) -> None:
+def test_a_closed_pipe_ends_a_command_with_141(shop: Path, line: str) -> None:
     gone = shell(f"mkfifo fifo; (sleep 0.1 < fifo) & exec 3>fifo; wait; pylog {line} >&3", shop.parent)
     assert (gone.code, gone.complaints) == (141, "")
 
@@ -50,7 +50,7 @@ def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_cannot_be_asked_because_stdin_is_closed_has_to_say_yes(shop: Path) -> None:
+def test_with_a_closed_stdin_a_command_requires_yes(shop: Path) -> None:
     done = shell("pylog delete shop orders <&-", shop.parent)
     assert done.code == 2
     assert "give --yes" in done.complaints
@@ -189,7 +189,7 @@ def oddly_named(shop: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_a_directory_whose_name_is_no_utf8_is_told_with_its_bytes_escaped(oddly_named: Path, words: list[str]) -> None:
+def test_a_directory_whose_name_is_no_utf8_is_reported_with_its_bytes_escaped(oddly_named: Path, words: list[str]) -> None:
     done = call(*(word.replace("SHOP", str(oddly_named)) for word in words))
     assert done.code == 0
     assert r"sh\xffop" in done.text.replace("\\\\", "\\") + done.complaints or words[0] in ("repair", "compare")

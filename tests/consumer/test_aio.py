@@ -41,7 +41,7 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-def test_iteration_hands_out_each_record_and_commits_up_to_the_one_in_hand(store: pylog.Store) -> None:
+def test_iteration_returns_each_record_and_commits_up_to_the_one_in_hand(store: pylog.Store) -> None:
     async def work() -> list[Any]:
         async with opened(store, enable_auto_commit=False, consumer_timeout_ms=10) as consumer:
             seen = []
@@ -222,7 +222,7 @@ def test_closing_ends_the_consumer(store: pylog.Store) -> None:
     assert store.offsets.position("g", T0) == 10
 
 
-def test_who_iterates_or_waits_while_another_task_closes_gets_an_error_and_closing_does_not_wait_for_records(
+def test_an_iteration_that_another_task_closes_gets_an_error_and_closing_does_not_wait_for_records(
     store: pylog.Store,
 ) -> None:
     async def work() -> None:

@@ -52,7 +52,7 @@ def committed(store: pylog.Store) -> dict[int, int]:
 # ---- when it is told ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_of_what_was_handed_out_and_the_next_consumer_goes_on_there(store: pylog.Store) -> None:
+def test_a_commit_is_of_what_was_returned_and_the_next_consumer_goes_on_there(store: pylog.Store) -> None:
     with assigned(store, enable_auto_commit=False) as consumer:
         consumer.poll(max_records=3)
         consumer.commit()
@@ -187,7 +187,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(
         assert got == list(range(12))
 
 
-def test_partitions_that_are_chosen_tell_once_that_they_were_made_again_and_begin_anew(store: pylog.Store) -> None:
+def test_assigned_partitions_report_once_that_they_were_created_again_and_restart(store: pylog.Store) -> None:
     with assigned(store) as consumer:
         while consumer.poll():
             pass
@@ -228,7 +228,7 @@ def test_a_commit_waits_for_those_before_it_and_for_their_callbacks(store: pylog
         assert (committed(store), called) == ({0: 3}, [None])
 
 
-def test_what_fails_in_the_background_is_told_by_future_and_callback(store: pylog.Store) -> None:
+def test_what_fails_in_the_background_is_reported_by_future_and_callback(store: pylog.Store) -> None:
     called: list[Any] = []
     consumer = assigned(store, enable_auto_commit=False)
     future = consumer.commit_async({T0: 11}, lambda offsets, error: called.append(error))
@@ -275,7 +275,7 @@ def dropped_and_collected(store: pylog.Store, offset: int) -> weakref.ref[Consum
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [3, 11])  # which can be committed, and cannot
-def test_a_consumer_that_is_dropped_behind_a_commit_in_the_background_is_collected(store: pylog.Store, offset: int) -> None:
+def test_a_consumer_that_is_dropped_after_a_background_commit_is_collected(store: pylog.Store, offset: int) -> None:
     with pytest.warns(ResourceWarning, match=r"a consumer of the store .* in the group"):
         consumer = dropped_and_collected(store, offset)
     for _ in range(200):  # its thread may be just behind the commit
@@ -319,7 +319,7 @@ def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_g
 # ---- by itself ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_automatic_commit_is_of_what_earlier_polls_handed_out(store: pylog.Store, clock: ManualClock) -> None:
+def test_an_automatic_commit_is_of_what_earlier_polls_returned(store: pylog.Store, clock: ManualClock) -> None:
     with assigned(store, auto_commit_interval_ms=1_000) as consumer:
         consumer.pause(T1)
         consumer.poll(max_records=4)
@@ -332,14 +332,14 @@ def test_an_automatic_commit_is_of_what_earlier_polls_handed_out(store: pylog.St
     assert committed(store)[0] == 10  # when it is closed
 
 
-def test_an_iteration_commits_what_was_handed_out_before(store: pylog.Store) -> None:
+def test_an_iteration_commits_what_was_returned_before(store: pylog.Store) -> None:
     with assigned(store, auto_commit_interval_ms=0, max_poll_records=3, consumer_timeout_ms=0) as consumer:
         consumer.pause(T1)
         seen = [(record.offset, committed(store).get(0)) for record in consumer]
     assert seen == [(0, None), (1, None), (2, None), (3, 3), (4, 3), (5, 3), (6, 6), (7, 6), (8, 6), (9, 9)]
 
 
-def test_what_was_in_hand_when_an_exception_came_is_handed_out_again(store: pylog.Store) -> None:
+def test_what_was_in_hand_when_an_exception_came_is_returned_again(store: pylog.Store) -> None:
     def use_it() -> None:
         with assigned(store) as consumer:
             consumer.poll(max_records=6)

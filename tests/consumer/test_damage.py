@@ -51,7 +51,7 @@ def drained(consumer: Consumer) -> tuple[dict[TopicPartition, list[int]], list[p
     return got, raised
 
 
-def test_what_lies_before_damage_is_handed_out_and_each_poll_raises_until_somebody_seeks(store: pylog.Store) -> None:
+def test_records_before_damage_are_returned_and_each_poll_raises_until_a_seek(store: pylog.Store) -> None:
     consumer = assigned(store, T0)
     got, raised = drained(consumer)
     assert got == {T0: list(range(30))}
@@ -69,7 +69,7 @@ def test_other_partitions_go_on_meanwhile(store: pylog.Store) -> None:
     assert raised
 
 
-def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_from_being_handed_out(tmp_path: Path) -> None:
+def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_from_being_returned(tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     with pylog.open(tmp_path / "s", clock=clock) as made:
         made.create_topic("t", partition_count=2)
@@ -85,7 +85,7 @@ def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_fr
         assert (got, {error.partition for error in raised}) == ({T1: [1, 2]}, {T0})
 
 
-def test_an_iteration_raises_at_the_damage_and_goes_on_behind_it(store: pylog.Store) -> None:
+def test_an_iteration_raises_at_the_damage_and_goes_on_after_it(store: pylog.Store) -> None:
     consumer = assigned(store, T0)
     seen: list[int] = []
 

@@ -91,7 +91,7 @@ def test_killed_between_any_two_steps_no_row_is_there_twice_and_none_is_missing(
 
 
 @pytest.mark.slow
-def test_who_was_overtaken_writes_nothing(example: ModuleType, path: Path, tmp_path: Path) -> None:
+def test_a_member_that_was_overtaken_writes_nothing(example: ModuleType, path: Path, tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "ledger.db")
     with pylog.open(path) as store, store.consumer(group_id="ledger", auto_offset_reset="earliest") as stopped:
         ledger = example.Ledger(stopped, database)

@@ -40,7 +40,7 @@ def test_what_moves_to_another_member_is_committed_first_and_read_on_there(store
         assert all(then[number] == 5 for number in moved)  # committed before the listener was told
 
 
-def test_records_read_ahead_of_a_partition_that_moves_are_not_handed_out_by_the_old_owner(store: pylog.Store) -> None:
+def test_records_read_ahead_of_a_partition_that_moves_are_not_returned_by_the_old_owner(store: pylog.Store) -> None:
     with member(store, max_poll_records=1) as one:
         for _ in range(8):
             one.poll()  # all of each partition is read, and two records of each are handed out
@@ -126,7 +126,7 @@ def test_a_pattern_of_a_group_finds_topics_made_later(store: pylog.Store, clock:
         assert consumer.subscription() == {"t", "u"}
 
 
-def test_who_subscribes_to_a_pattern_that_matches_nothing_commits_leaves_and_joins_again_when_it_does(
+def test_a_consumer_whose_pattern_matches_nothing_commits_leaves_and_joins_again_when_it_matches(
     store: pylog.Store, clock: ManualClock
 ) -> None:
     told = Told(store)
@@ -174,7 +174,7 @@ def test_a_topic_of_a_group_that_is_deleted_is_lost_and_the_rest_is_read_on(stor
         assert consumer.assignment() == set(PLACES)
 
 
-def test_a_listener_that_raises_while_it_gives_up_keeps_nobody_waiting(store: pylog.Store) -> None:
+def test_a_listener_that_raises_while_it_gives_up_partitions_keeps_no_member_waiting(store: pylog.Store) -> None:
     class Failing(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
             raise ZeroDivisionError
@@ -230,7 +230,7 @@ def test_a_listener_may_close_or_unsubscribe_and_each_partition_is_revoked_once(
 
 
 @pytest.mark.parametrize("way", [Consumer.close, Consumer.unsubscribe])
-def test_a_listener_that_leaves_when_it_is_told_of_leaving_is_told_once(
+def test_a_listener_that_leaves_while_it_is_called_for_leaving_is_called_once(
     store: pylog.Store, way: Callable[[Consumer], None]
 ) -> None:
     for leave in (Consumer.close, Consumer.unsubscribe):
@@ -261,7 +261,7 @@ def test_a_listener_may_close_or_unsubscribe_when_partitions_are_lost(
     assert store.group("g").describe().state == "Empty"
 
 
-def test_a_listener_that_subscribes_anew_or_takes_partitions_of_its_own_choice_keeps_them(store: pylog.Store) -> None:
+def test_a_listener_that_subscribes_again_or_assigns_partitions_keeps_them(store: pylog.Store) -> None:
     listener = Leaving(store, "revoked")
     with member(store, listener) as one, member(store) as two:
         one.poll()
@@ -297,9 +297,7 @@ def test_a_poll_from_inside_of_a_listener_reads_and_finds_no_rebalance(store: py
         assert seen[0] <= one.assignment()
 
 
-def test_a_poll_from_inside_of_a_listener_that_is_told_of_leaving_takes_nothing_more(
-    store: pylog.Store, clock: ManualClock
-) -> None:
+def test_a_poll_from_a_listener_that_is_called_for_leaving_returns_no_records(store: pylog.Store, clock: ManualClock) -> None:
     listener = Leaving(store, "revoked")
     with member(store, listener) as one:
         one.poll()
@@ -320,7 +318,7 @@ def test_a_callback_of_a_commit_may_close_its_consumer(store: pylog.Store) -> No
     assert [what for what, *_ in told.told] == ["assigned", "revoked"]
 
 
-def test_members_without_a_common_assignor_are_told(store: pylog.Store) -> None:
+def test_members_without_a_common_assignor_are_reported(store: pylog.Store) -> None:
     with member(store, partition_assignment_strategy="range") as one:
         one.poll()
         two = member(store, partition_assignment_strategy=("sticky",))

@@ -127,7 +127,7 @@ def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, cloc
 
 
 @pytest.mark.slow
-def test_who_reads_alone_misses_no_partition_after_an_interrupt(store: pylog.Store) -> None:
+def test_a_single_member_misses_no_partition_after_an_interrupt(store: pylog.Store) -> None:
     for line in itertools.count(1):
         seen: list[tuple[int, int]] = []
         with store.consumer("t", auto_offset_reset="earliest") as consumer:

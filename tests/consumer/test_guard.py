@@ -20,7 +20,7 @@ def enter(guard: Guard) -> bool:
         return True
 
 
-def test_an_interrupt_at_any_step_of_entering_keeps_nobody_out() -> None:
+def test_an_interrupt_at_any_step_of_entering_the_guard_leaves_it_free() -> None:
     for step in range(1, 1000):
         guard, left = Guard(), step
 

@@ -24,7 +24,7 @@ from pylog.groups.member import GroupMember
 from pylog.store import Store
 from support.faults.interruptions import in_another_thread, interrupted_at, interrupted_at_step
 
-RECORDS = 60
+RECORDS = 40
 T0 = TopicPartition("t", 0)
 Found = list[dict[TopicPartition, Any]]
 
@@ -79,7 +79,7 @@ def offsets(found: Found) -> dict[int, list[int]]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the consumer"])
 @pytest.mark.parametrize(("turns", "step"), [(0, by_commits), *LATER])  # the first one joins the group, and commits what it reads
-def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_waits_for_nobody(
+def test_wherever_an_interrupt_comes_each_record_is_returned_once_and_closing_does_not_wait(
     store: Store,
     step: Callable[[Consumer, Found], None],
     turns: int,
@@ -137,7 +137,7 @@ def handled_at(number: int, work: Callable[[], object], handler: Callable[[], ob
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [by_poll, by_commits])
-def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_what_was_handed_out(
+def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_what_was_returned(
     store: Store, step: Callable[[Consumer, Found], None]
 ) -> None:
     for number in itertools.count(1):
@@ -158,7 +158,7 @@ def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_wh
 
 
 @pytest.mark.slow
-def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_may_close_the_consumer_twice_and_during_its_close(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     consumer.poll(max_records=8)
     leave = GroupMember.leave
@@ -176,7 +176,9 @@ def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Stor
 
 
 @pytest.mark.slow
-def test_a_handler_that_polls_or_commits_amid_a_call_is_told_to_set_a_flag(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_or_commit_by_a_handler_during_a_call_is_refused_with_the_advice_to_set_a_flag(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     poll = GroupMember.poll
     told: list[str] = []

@@ -70,7 +70,7 @@ def everything(consumer: Consumer) -> list[pylog.Record]:
 # ---- poll --------------------------------------------------------------------------------------------------------------------
 
 
-def test_poll_hands_out_each_record_once_in_the_order_of_its_partition(consumer: Consumer) -> None:
+def test_poll_returns_each_record_once_in_the_order_of_its_partition(consumer: Consumer) -> None:
     assert values(consumer.poll()) == {number: list(range(10)) for number in range(3)}
     assert consumer.poll() == {}
     assert [consumer.position(partition) for partition in (T0, T1, T2)] == [10, 10, 10]
@@ -86,7 +86,7 @@ def test_a_record_has_all_its_fields(store: pylog.Store) -> None:
     assert second == pylog.Record("one", 0, 1, 6, None, None, ())
 
 
-def test_a_poll_hands_out_max_records_at_most_and_partitions_take_turns(consumer: Consumer) -> None:
+def test_a_poll_returns_max_records_at_most_and_partitions_take_turns(consumer: Consumer) -> None:
     served = [values(consumer.poll(max_records=4)) for _ in range(6)]
     assert served[:4] == [{0: [0, 1, 2, 3]}, {1: [0, 1, 2, 3]}, {2: [0, 1, 2, 3]}, {0: [4, 5, 6, 7]}]
     assert all(sum(map(len, each.values())) == 4 for each in served)
@@ -117,7 +117,7 @@ def test_a_poll_waits_for_records_of_another_writer_as_long_as_it_may(consumer: 
 
 
 @pytest.mark.slow
-def test_polls_look_more_seldom_when_many_have_found_nothing_and_often_again_behind_records(
+def test_polls_check_files_less_often_after_many_empty_ones_and_often_again_after_records(
     consumer: Consumer, store: pylog.Store, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything(consumer)
@@ -199,7 +199,7 @@ def test_an_iteration_that_was_left_goes_on_where_it_was(consumer: Consumer) -> 
     assert sorted(values(consumer.poll()).items()) == [(0, list(range(5, 10))), (1, list(range(10))), (2, list(range(10)))]
 
 
-def test_what_a_poll_handed_out_an_iteration_that_had_it_in_hand_does_not_hand_out_again(
+def test_what_a_poll_returned_an_iteration_that_had_it_in_hand_does_not_return_again(
     consumer: Consumer, store: pylog.Store
 ) -> None:
     first = next(consumer)  # with it came records of the other partitions
@@ -212,7 +212,7 @@ def test_what_a_poll_handed_out_an_iteration_that_had_it_in_hand_does_not_hand_o
     )
 
 
-def test_a_seek_behind_the_last_record_in_hand_is_not_overruled(store: pylog.Store) -> None:
+def test_a_seek_beyond_the_last_fetched_record_is_kept(store: pylog.Store) -> None:
     with store.consumer(auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
         consumer.assign([T0])
         assert [record.offset for record in consumer] == list(range(10))
@@ -256,14 +256,14 @@ def test_seek_goes_back_and_forth_whatever_was_read_ahead(store: pylog.Store) ->
     consumer.close()
 
 
-def test_what_comes_after_a_seek_to_the_end_is_handed_out(consumer: Consumer, store: pylog.Store) -> None:
+def test_what_comes_after_a_seek_to_the_end_is_returned(consumer: Consumer, store: pylog.Store) -> None:
     consumer.poll()
     consumer.seek_to_end()
     append(store, 1, range(10, 11))
     assert values(consumer.poll()) == {1: [10]}
 
 
-def test_paused_partitions_stay_assigned_and_hand_out_nothing(consumer: Consumer) -> None:
+def test_paused_partitions_stay_assigned_and_return_nothing(consumer: Consumer) -> None:
     consumer.poll(max_records=1)
     consumer.pause(T0, T2)
     assert consumer.paused() == {T0, T2}
@@ -291,7 +291,7 @@ def test_without_an_offset_reading_begins_where_the_policy_says(
         assert values(consumer.poll()) == {0: list(range(first, 11))}
 
 
-def test_without_an_offset_and_a_policy_it_is_an_error_until_somebody_seeks(store: pylog.Store) -> None:
+def test_without_an_offset_and_a_reset_policy_a_poll_raises_until_a_seek(store: pylog.Store) -> None:
     with store.consumer(group_id="g", auto_offset_reset="none") as consumer:
         consumer.assign([T0])
         for ask in (consumer.poll, lambda: consumer.position(T0)):
@@ -302,7 +302,7 @@ def test_without_an_offset_and_a_policy_it_is_an_error_until_somebody_seeks(stor
         assert values(consumer.poll(max_records=1)) == {0: [3]}
 
 
-def test_a_partition_without_an_offset_and_a_policy_keeps_no_other_from_being_handed_out(store: pylog.Store) -> None:
+def test_a_partition_without_an_offset_and_a_policy_keeps_no_other_from_being_returned(store: pylog.Store) -> None:
     def polled() -> object:
         try:
             return values(consumer.poll())
@@ -353,7 +353,7 @@ def test_retention_that_overtakes_a_reader_in_the_middle_is_a_reset_too(store: p
         assert values(consumer.poll()) == {0: list(range(190, 200))}
 
 
-def test_a_log_that_was_truncated_below_what_was_handed_out_is_not_read_on(store: pylog.Store) -> None:
+def test_a_log_that_was_truncated_below_what_was_returned_is_not_read_on(store: pylog.Store) -> None:
     with store.consumer(auto_offset_reset="earliest") as consumer, store.consumer(auto_offset_reset="none") as strict:
         for each in (consumer, strict):
             each.assign([T0])
@@ -378,7 +378,7 @@ def test_a_log_that_was_truncated_above_is_read_on(store: pylog.Store) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(store: pylog.Store) -> None:
+def test_a_truncation_beyond_the_records_being_read_does_not_change_them(store: pylog.Store) -> None:
     append(store, 0, range(10, 6_000))
     with store.consumer(auto_offset_reset="none") as consumer:
         consumer.assign([T0])
@@ -393,7 +393,7 @@ def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(st
 
 
 @pytest.mark.slow
-def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported_and_not_waited_for(tmp_path: Path) -> None:
     with pylog.open(tmp_path, durability=Durability.OS) as made:
         made.create_topic("t", segment_bytes=1000)
         for number in range(100):
@@ -412,7 +412,7 @@ def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
 # ---- looking things up -------------------------------------------------------------------------------------------------------
 
 
-def test_ends_and_times_are_looked_up_for_any_partition(store: pylog.Store) -> None:
+def test_end_offsets_and_offsets_for_times_are_found_for_any_partition(store: pylog.Store) -> None:
     store.log("t", 1).delete_records(before=3)
     with store.consumer() as consumer:
         assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 3}
@@ -424,7 +424,7 @@ def test_ends_and_times_are_looked_up_for_any_partition(store: pylog.Store) -> N
         assert consumer.partitions_for_topic("u") is None
 
 
-def test_kafkas_own_topics_are_shown_to_who_asks_for_them(store: pylog.Store) -> None:
+def test_kafkas_internal_topics_are_listed_on_request(store: pylog.Store) -> None:
     store.offsets.commit("g", {T0: 1})
     with store.consumer() as consumer, store.consumer(exclude_internal_topics=False) as other:
         assert (consumer.topics(), other.topics()) == ({"t"}, {"t", "__consumer_offsets"})
@@ -433,7 +433,7 @@ def test_kafkas_own_topics_are_shown_to_who_asks_for_them(store: pylog.Store) ->
 # ---- deserializers -----------------------------------------------------------------------------------------------------------
 
 
-def test_deserializers_make_objects_and_what_is_null_stays_none(store: pylog.Store) -> None:
+def test_deserializers_make_objects_and_null_stays_none(store: pylog.Store) -> None:
     store.create_topic("d")
     store.log("d").append_many([(b"k", b"1"), (None, b"2"), (b"k", None)])
     options: dict[str, Any] = {"key_deserializer": bytes.decode, "value_deserializer": int}
@@ -457,7 +457,7 @@ def test_a_deserializer_that_raises_leaves_the_position_at_its_record(store: pyl
         assert everything(consumer)[-1].value == 11
 
 
-def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.Store) -> None:
+def test_other_partitions_are_returned_while_one_cannot_be_read(store: pylog.Store) -> None:
     store.log("t", 1).append(b"ten")
     with store.consumer("t", auto_offset_reset="earliest", value_deserializer=int, max_poll_records=5) as consumer:
         seen: list[tuple[int, int]] = []
@@ -475,7 +475,7 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 
 
 @pytest.mark.slow
-def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(
+def test_what_is_read_and_not_returned_is_bounded_however_many_partitions_there_are(
     store: pylog.Store, small_pieces: None
 ) -> None:
     store.create_topic("wide", partition_count=8, segment_bytes=1000)
@@ -584,5 +584,5 @@ def test_what_is_no_topics_name_has_no_partitions_to_be_asked_for(consumer: Cons
         consumer.partitions_for_topic(topic)
 
 
-def test_a_timeout_longer_than_any_clock_runs_is_for_ever() -> None:
+def test_a_timeout_longer_than_any_clock_runs_is_indefinite() -> None:
     assert ConsumerOptions(consumer_timeout_ms=10**400).consumer_timeout_ms == math.inf

@@ -86,7 +86,7 @@ def test_without_a_group_all_partitions_of_all_topics_named_are_read(store: pylo
         assert consumer.subscription() == {"t", "u"}
 
 
-def test_partitions_that_are_added_are_found_and_told(store: pylog.Store) -> None:
+def test_partitions_that_are_added_are_found_and_reported(store: pylog.Store) -> None:
     listener = Told()
     with subscribed(store, listener, topics=["t"]) as consumer:
         consumer.poll(max_records=10)
@@ -161,7 +161,7 @@ def test_a_topic_that_is_deleted_while_its_partition_is_opened_is_no_error(
             assert consumer.assignment() == {T0, T1}
 
 
-def test_a_topic_that_is_made_again_is_read_anew(store: pylog.Store, clock: ManualClock) -> None:
+def test_a_topic_that_is_created_again_is_read_from_its_start(store: pylog.Store, clock: ManualClock) -> None:
     make(store, "u")
     store.log("u").append_many([b"c"] * 5)
     with subscribed(store, topics=["u"]) as consumer:
@@ -318,7 +318,7 @@ def test_a_consumer_that_reads_nothing_says_so(store: pylog.Store) -> None:
 # ---- who may call it ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_thread_is_told_while_the_first_is_in_a_call(store: pylog.Store) -> None:
+def test_a_second_thread_is_refused_while_the_first_is_in_a_call(store: pylog.Store) -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def wait_inside(what: str) -> None:

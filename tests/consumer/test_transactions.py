@@ -76,7 +76,7 @@ def polled(consumer: Consumer) -> list[bytes | None]:
     return [record.value for record in consumer.poll().get(T0, [])]
 
 
-def test_markers_and_aborted_records_move_the_position_and_are_not_handed_out(
+def test_markers_and_aborted_records_move_the_position_and_are_not_returned(
     path: Path, committed: Consumer, uncommitted: Consumer
 ) -> None:
     add(path, sent_by(7, 0, b"a", b"b"), end_of(7, 2, CONTROL_ABORT), batch(3, b"c"), sent_by(7, 4, b"d"))
@@ -105,7 +105,7 @@ def test_committed_reading_waits_at_an_open_transaction_and_goes_on_when_it_ends
     assert [record.offset for record in committed.poll()[T0]] == [0, 1, 2]
 
 
-def test_a_position_behind_the_stable_offset_waits_and_is_not_out_of_range(path: Path, committed: Consumer) -> None:
+def test_a_position_beyond_the_stable_offset_waits_and_is_not_out_of_range(path: Path, committed: Consumer) -> None:
     add(path, sent_by(7, 0, b"a"), batch(1, b"b"))
     committed.seek(T0, 2)
     assert polled(committed) == []
@@ -131,7 +131,7 @@ def test_iteration_steps_over_markers_too(path: Path, committed: Consumer) -> No
 
 
 @pytest.mark.damaged("a broker's directory without its leader epoch checkpoint")
-def test_what_is_committed_has_the_leader_epoch_of_the_last_record_handed_out(path: Path) -> None:
+def test_what_is_committed_has_the_leader_epoch_of_the_last_record_returned(path: Path) -> None:
     add(path, *(batch(2 * epoch, b"x", b"y", leader_epoch=epoch) for epoch in range(5)))
     with pylog.open(path) as store:
         consumer = store.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0)

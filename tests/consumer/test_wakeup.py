@@ -63,7 +63,7 @@ def test_a_call_that_waits_ends_at_once(store: pylog.Store, read: Callable[[pylo
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_handed_out_by_the_next(
+def test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_returned_by_the_next(
     store: pylog.Store, read: Callable[[pylog.Consumer], int]
 ) -> None:
     store.log("t").append(b"x")

@@ -68,7 +68,7 @@ def ends(store: Store) -> list[int]:
 # ---- looking -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_is_described_with_its_offsets_and_how_far_it_lies_behind(store: Store) -> None:
+def test_a_group_is_described_with_its_offsets_and_its_lag(store: Store) -> None:
     store.offsets.commit("g", {T0: OffsetAndMetadata(3, "some", 0), T1: 10, U0: 0})
     found = store.group("g").describe()
     assert (found.group_id, found.type, found.state, found.protocol_type, found.members) == ("g", "Classic", "Empty", "", ())
@@ -115,7 +115,7 @@ def test_what_was_committed_beyond_the_end_has_a_negative_lag_as_in_kafkas_tools
 
 
 @pytest.mark.parametrize("action", ["describe", "lag", "delete"])
-def test_a_group_that_nobody_has_used_is_not_found(store: Store, action: str) -> None:
+def test_an_unused_group_is_not_found(store: Store, action: str) -> None:
     with pytest.raises(GroupIdNotFoundError, match="no group 'nobody'"):
         getattr(store.group("nobody"), action)()
     store.offsets.commit("g", {T0: 1})
@@ -303,7 +303,7 @@ def brokers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["g-classic", "g-static", "g-sticky", "g-consumer", "g-consumer-static", "g-consumer-regex"])
-def test_members_whom_a_broker_left_behind_are_put_out_by_a_reset(brokers: Path, name: str) -> None:
+def test_members_left_by_a_broker_are_removed_by_a_reset(brokers: Path, name: str) -> None:
     """Else the broker, when it starts again, would let them go on and commit what they had read."""
     with pylog.open(brokers) as store:
         before = store.group(name).describe()
@@ -357,7 +357,7 @@ def test_a_group_is_deleted_record_by_record_in_the_order_that_brokers_accept(br
 # ---- files -------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_exported_is_what_is_set_again(store: Store, tmp_path: Path) -> None:
+def test_exported_offsets_are_imported_unchanged(store: Store, tmp_path: Path) -> None:
     store.offsets.commit("g", {T0: 3, T1: 5, U0: 0})
     store.group("g").export(tmp_path / "one.csv")
     assert (tmp_path / "one.csv").read_text() == "t,0,3\nt,1,5\nu,0,0\n"
@@ -447,7 +447,7 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
     assert store.groups() == []
 
 
-def test_who_is_no_member_does_not_commit_for_a_group_whose_members_are_at_work(store: Store) -> None:
+def test_only_members_commit_for_a_group_with_active_members(store: Store) -> None:
     member = joined(store, ["t"])
     written = ends(store)
     with pytest.raises(NonEmptyGroupError, match=f"'g' has active members [(]1, such as {member.member_id}"):
@@ -459,7 +459,7 @@ def test_who_is_no_member_does_not_commit_for_a_group_whose_members_are_at_work(
     assert store.offsets.position("g", U0) == 0
 
 
-def test_who_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
+def test_a_consumer_that_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
     joined(store, ["t"]).leave()
     store.group("g").reset(7, scope="t")
     member = member_of(store, "g")

@@ -156,7 +156,7 @@ def kept(members: Collection[Subscriber], found: Assignment) -> int:
 
 
 @pytest.mark.slow
-def test_every_answer_gives_each_partition_one_owner_who_wants_it_and_sticky_ones_are_balanced() -> None:
+def test_every_assignment_gives_each_partition_one_subscribed_owner_and_sticky_ones_are_balanced() -> None:
     rng = random.Random(5)
     for case in range(RANDOM_CASES):
         members, partitions = some_group(rng)

@@ -89,7 +89,7 @@ def test_a_group_is_described_as_kafkas_admin_client_described_it(name: str, mod
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_lag_is_the_brokers_end_less_what_is_committed(name: str) -> None:
+def test_lag_is_the_brokers_end_less_the_committed_offset(name: str) -> None:
     case, manifest = CASES[name]
     known = ends(case)
     with pylog.open(case.log_directory, mode="r") as store:

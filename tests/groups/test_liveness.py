@@ -55,13 +55,13 @@ def test_a_process_that_runs_and_does_not_poll_is_absent_after_its_poll_interval
     assert found == [LIVES] * 20 + [ABSENT, ABSENT]
 
 
-def test_who_moves_once_more_is_watched_from_the_start() -> None:
+def test_a_member_that_moves_again_is_observed_from_the_start() -> None:
     looks = [(0.0, [slot(1, 1)]), (6.0, [slot(1, 1)]), (9.0, [slot(2, 2)]), (15.0, [slot(2, 2)]), (21.0, [slot(2, 2)])]
     assert verdicts(M, *looks) == [LIVES, LIVES, LIVES, LIVES, ABSENT]
 
 
 @pytest.mark.parametrize("gap", [100.0, 1e9])
-def test_an_observer_that_was_stopped_or_suspended_itself_fences_nobody_for_it(gap: float) -> None:
+def test_an_observer_that_was_itself_stopped_or_suspended_fences_no_member(gap: float) -> None:
     assert verdicts(M, (0.0, [slot(1, 1)]), (gap, [slot(1, 1)]), (gap + 3, [slot(1, 1)])) == [LIVES] * 3
 
 

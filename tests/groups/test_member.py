@@ -31,7 +31,7 @@ def offsets_of(store: Store, group: str = "g") -> dict[TopicPartition, int]:
 # ---- joining and sharing -----------------------------------------------------------------------------------------------------
 
 
-def test_who_is_alone_takes_everything_from_where_the_group_is(store: Store, joining: Joining) -> None:
+def test_a_single_member_takes_all_partitions_from_the_groups_offsets(store: Store, joining: Joining) -> None:
     store.offsets.commit("g", {T1: 7})
     member = joining()
     assert (member.member_id, member.epoch, member.assignment) == ("", -1, frozenset())
@@ -86,7 +86,7 @@ def test_partitions_that_do_not_move_are_not_touched(joining: Joining) -> None:
     assert sorted(place for member in members for place in member.assignment) == [T0, T1, T2, T3]
 
 
-def test_who_leaves_frees_its_partitions_at_once(store: Store, joining: Joining) -> None:
+def test_a_member_that_leaves_frees_its_partitions_at_once(store: Store, joining: Joining) -> None:
     one, two = joining(), joining()
     settled(one, two)
     two.leave()
@@ -97,7 +97,7 @@ def test_who_leaves_frees_its_partitions_at_once(store: Store, joining: Joining)
     assert store.offsets.groups() == ["g"]
 
 
-def test_who_dies_is_noticed_by_the_next_who_looks(clock: ManualClock, joining: Joining) -> None:
+def test_a_dead_member_is_noticed_by_the_next_liveness_check(clock: ManualClock, joining: Joining) -> None:
     one, two = joining(), joining()
     settled(one, two)
     dies(two)
@@ -107,7 +107,7 @@ def test_who_dies_is_noticed_by_the_next_who_looks(clock: ManualClock, joining: 
     assert two.poll() == PartitionsLost(frozenset({T2, T3}))  # if it was not dead but a slow one
 
 
-def test_the_first_who_joins_puts_out_all_that_are_dead(joining: Joining) -> None:
+def test_the_first_member_to_join_removes_all_dead_ones(joining: Joining) -> None:
     members = [joining() for _ in range(3)]
     settled(*members)
     for member in members:
@@ -181,7 +181,7 @@ def test_what_was_taken_in_the_log_only_is_taken_again(joining: Joining, monkeyp
     assert settled(new) == [PartitionsAssigned({T2: None, T3: None})]
 
 
-def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
+def test_a_member_that_cannot_write_its_join_releases_its_slot(
     store: Store, joining: Joining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = joining()
@@ -196,7 +196,7 @@ def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
 # ---- fencing -----------------------------------------------------------------------------------------------------------------
 
 
-def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Store, clock: ManualClock, joining: Joining) -> None:
+def test_a_stopped_member_is_fenced_and_its_commits_are_refused(store: Store, clock: ManualClock, joining: Joining) -> None:
     still, other = joining(session_timeout_ms=30_000), joining()
     settled(still, other)
     still.commit({T0: 3})
@@ -213,7 +213,7 @@ def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Sto
     assert len(still.assignment) == len(other.assignment) == 2
 
 
-def test_who_runs_and_does_not_poll_is_fenced_after_its_poll_interval(clock: ManualClock, joining: Joining) -> None:
+def test_a_running_member_that_does_not_poll_is_fenced_after_its_poll_interval(clock: ManualClock, joining: Joining) -> None:
     hangs, other = joining(max_poll_interval_ms=60_000), joining()
     settled(hangs, other)
     assert hangs._heartbeat is not None
@@ -225,7 +225,7 @@ def test_who_runs_and_does_not_poll_is_fenced_after_its_poll_interval(clock: Man
     assert hangs.poll() == PartitionsLost(frozenset({T0, T1}))
 
 
-def test_a_clock_that_jumps_fences_nobody(clock: ManualClock, joining: Joining) -> None:
+def test_a_clock_that_jumps_fences_no_member(clock: ManualClock, joining: Joining) -> None:
     one, two = joining(), joining()
     settled(one, two)
     for _ in range(5):
@@ -233,7 +233,7 @@ def test_a_clock_that_jumps_fences_nobody(clock: ManualClock, joining: Joining) 
         assert settled(two) == []
 
 
-def test_who_is_in_no_group_cannot_commit_for_it(joining: Joining) -> None:
+def test_a_consumer_without_a_group_cannot_commit_for_one(joining: Joining) -> None:
     member = joining()
     with pytest.raises(pylog.FencedMemberError, match="subscribe and poll"):
         member.commit({T0: 1})
@@ -297,7 +297,7 @@ def test_the_partitions_of_a_topic_that_was_deleted_are_lost(store: Store, clock
     assert settled(member) == [PartitionsLost(frozenset({u})), PartitionsAssigned({u: None})]
 
 
-def test_when_the_offsets_are_deleted_all_begin_anew(store: Store, joining: Joining) -> None:
+def test_when_the_offsets_are_deleted_all_members_rejoin(store: Store, joining: Joining) -> None:
     one, two = joining(), joining()
     settled(one, two)
     one.commit({T0: 3})

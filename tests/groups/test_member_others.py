@@ -57,9 +57,7 @@ def test_the_assignor_is_one_that_all_have(joining: Joining) -> None:
     assert [member.assignment for member in ordered] == expected
 
 
-def test_a_static_member_that_comes_back_goes_on_where_it_was_and_nobody_else_notices(
-    clock: ManualClock, joining: Joining
-) -> None:
+def test_a_static_member_that_comes_back_goes_on_where_it_was_without_a_rebalance(clock: ManualClock, joining: Joining) -> None:
     first, other = joining(group_instance_id="i"), joining()
     settled(first, other)
     had, epoch = first.assignment, other.epoch
@@ -99,7 +97,7 @@ def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_live
         ({"group_instance_id": "j", "assignors": ("range",)}, pylog.InconsistentGroupProtocolError),
     ],
 )
-def test_who_is_refused_because_of_a_static_member_that_comes_no_more_joins_after_that_ones_session_timeout(
+def test_a_member_refused_for_an_absent_static_member_joins_after_that_members_session_timeout(
     clock: ManualClock, joining: Joining, options: dict[str, Any], refusal: type[pylog.PylogError], left: bool
 ) -> None:
     """Each attempt has seen what the one before it saw; else nobody would ever have been gone for long."""
@@ -160,7 +158,7 @@ def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_
         member.leave()
 
 
-def test_a_record_of_the_group_that_cannot_be_read_keeps_nobody_from_joining(store: Store, joining: Joining) -> None:
+def test_an_unreadable_record_of_the_group_does_not_prevent_a_join(store: Store, joining: Joining) -> None:
     store.offsets.commit("g", {T0: 3})
     for key, value in ((b"\0\3\0\1g", b"\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0nonsense"), (b"\0\10\0\1g\0\1m", b"")):
         offset_manager_of(store.offsets).with_partition(
@@ -266,7 +264,7 @@ def wait_until_free(path: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
+def test_an_unclosed_consumer_leaves_when_it_is_garbage_collected(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")
         member: GroupMember | None = member_of(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))

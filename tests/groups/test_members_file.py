@@ -73,7 +73,7 @@ def test_counters_count_beats_and_polls(opened: list[MembersFile]) -> None:
     assert opened[1].slots()[0].beats == 2
 
 
-def test_a_slot_that_is_damaged_names_nobody_and_its_owner_writes_it_again(opened: list[MembersFile]) -> None:
+def test_a_damaged_slot_names_no_member_and_its_owner_writes_it_again(opened: list[MembersFile]) -> None:
     claim(opened[0], "a")
     opened[1]._file.write(memoryview(b"\xff" * 20), 10)
     assert opened[1].slots() == [MemberSlot(True)]
@@ -89,7 +89,9 @@ def test_what_is_no_slot_is_taken_like_a_free_one(opened: list[MembersFile]) -> 
     assert names(opened[0]) == [(True, "a"), (True, "b"), (True, "c")]
 
 
-def test_who_claim_a_slot_at_the_same_time_get_one_each(opened: list[MembersFile], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_claim_a_slot_at_the_same_time_get_one_each(
+    opened: list[MembersFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = [file.slots() for file in opened]  # by all of them before the first one has a slot
     for file, slots, name in zip(opened, seen, "abc", strict=True):
         monkeypatch.setattr(file, "slots", lambda slots=slots: slots)

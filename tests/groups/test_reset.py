@@ -77,7 +77,7 @@ def test_an_offset_that_is_an_end_of_the_log_is_not_called_adjusted() -> None:
     ]
 
 
-def test_a_time_behind_the_last_record_and_a_current_that_there_is_not_become_the_end_and_say_so() -> None:
+def test_a_reset_to_a_time_after_the_last_record_or_to_a_missing_commit_goes_to_the_end_and_says_so() -> None:
     bounds = Bounds(5, 9, None, lambda _: None)
     assert plan(ResetTarget("time", NOW), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "no such time")
     assert plan(ResetTarget("current"), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "nothing committed")

@@ -164,7 +164,7 @@ def test_a_members_record_says_as_a_brokers_does_that_it_is_none_of_the_classic_
     assert parse_member(ours).tags[0] == parse_member(theirs).tags[0]
 
 
-def test_a_topic_that_was_made_again_is_another_topic_of_which_nobody_has_anything() -> None:
+def test_a_topic_that_was_created_again_is_another_topic_without_owners() -> None:
     nobody = state_of(None, AVAILABLE)
     joined = decisions.join(nobody, Member("m", frozenset("tu"), ("sticky",)), AVAILABLE, dead=(), expired=())
     alone = decisions.settle(joined, "m", frozenset())

@@ -61,7 +61,7 @@ def test_a_time_lookup_finds_the_last_entry_at_or_before_the_timestamp(entries: 
 @pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(int32s, int32s)).map(sorted), int32s, st.sampled_from([0, 4]))
-def test_counting_entries_at_most_a_key_looks_at_the_field_asked_for(entries: Entries, key: int, field: int) -> None:
+def test_counting_entries_up_to_a_key_compares_the_given_field(entries: Entries, key: int, field: int) -> None:
     entries = [(value, value) for value, _ in entries]
     expected = sum(value <= key for value, _ in entries)
     assert files.count_at_most(packed(">ii", entries), 8, field, len(entries), key) == expected
@@ -115,7 +115,7 @@ def test_zeros_end_a_time_index_unless_they_are_time_zero(entries: Entries, vali
 @pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=40).map(lambda data: bytes(byte & 1 for byte in data)), st.integers(-2, 45), st.integers(-2, 45))
-def test_zero_filled_looks_at_the_range_only(data: bytes, start: int, end: int) -> None:
+def test_zero_filled_checks_the_range_only(data: bytes, start: int, end: int) -> None:
     assert files.zero_filled(read_only(data), start, end) == int(not any(data[max(start, 0) : max(end, 0)]))
 
 

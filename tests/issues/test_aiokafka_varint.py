@@ -69,7 +69,7 @@ TOO_LARGE = [varint_bytes(value) for value in (7, 100, 2**31 - 1, 2**31, 2**40)]
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("size", range(len(WHOLE)))
-def test_a_record_that_ends_anywhere_is_damage_and_nothing_behind_it_is_read(size: int, mode: str) -> None:
+def test_a_record_that_is_cut_anywhere_is_damage_and_nothing_after_it_is_read(size: int, mode: str) -> None:
     """The bytes behind the cut are those of a good batch, which a reader that goes too far would take for the record's."""
     behind = Batch([Record(0, 0, None, b"behind")], 2, 0).encoded()
     assert read(GOOD + batch_of(WHOLE[:size]) + behind, mode) == ([b"good"], [b"behind"])
@@ -90,7 +90,7 @@ def test_a_varint_that_does_not_end_or_says_too_much_is_damage(field: int, varin
 
 
 @pytest.mark.slow
-def test_no_byte_behind_the_batch_is_looked_at() -> None:
+def test_no_byte_after_the_batch_is_read() -> None:
     """All of these once more, the page behind the batch forbidden: one byte too many is the end of the process."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     environment.pop("NUMBA_DISABLE_JIT", None)

@@ -9,7 +9,7 @@ from pylog.testing import MemoryFileSystem
 
 
 @pytest.mark.parametrize("segment_bytes", [200, 1 << 20], ids=["the next append rolls", "it does not"])
-def test_deleting_a_topic_under_a_writer_ends_that_writer_and_nobody_else(segment_bytes: int) -> None:
+def test_deleting_a_topic_under_a_writer_ends_only_that_writer(segment_bytes: int) -> None:
     fs = MemoryFileSystem()
     store = pylog.open("/data", fs=fs, clock=fs.clock)
     for topic in ("going", "staying"):

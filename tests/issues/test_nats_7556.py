@@ -15,7 +15,7 @@ CENTURY_MS = 100 * 365 * 86_400_000
 
 
 @pytest.mark.slow
-def test_no_damage_to_what_is_not_a_segment_makes_a_segment_go() -> None:
+def test_no_damage_to_other_files_makes_a_segment_disappear() -> None:
     """Whatever is flipped in the catalog, checkpoints, headers and markers; retention runs, and the topic keeps for ever."""
     fs = MemoryFileSystem(clock=ManualClock(NOW))
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:

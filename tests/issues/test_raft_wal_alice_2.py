@@ -81,7 +81,7 @@ def test_an_empty_file_beside_the_segments_costs_no_record(name: str, closed: bo
         assert [record.value for record in store.log("t").records()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_an_empty_sealed_segment_is_a_loss_that_is_told_and_not_repaired() -> None:
+def test_an_empty_sealed_segment_is_a_loss_that_is_reported_and_not_repaired() -> None:
     fs = rolled(closed=True)
     emptied(fs, f"{PARTITION}/{0:020d}.log")
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:

@@ -53,7 +53,7 @@ def test_a_catalog_of_a_later_version_is_refused_and_left_as_it_is(mode: str) ->
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_a_seal_of_a_later_version_is_told_apart_from_a_damaged_one_and_left_as_it_is(mode: str) -> None:
+def test_a_seal_of_a_later_version_is_distinguished_from_a_damaged_one_and_left_as_it_is(mode: str) -> None:
     fs = a_log()
     path = f"{PARTITION}/{FIRST}{SEAL}"
     seal = bytearray(fs.read(path, 1 << 20) or b"")

@@ -123,7 +123,7 @@ def objections(running: Broker) -> list[str]:
     return [line for line in complaints(running.output()) if not known.search(line)]
 
 
-def test_a_broker_serves_exactly_what_is_left_and_both_go_on(trimmed: Path, broker: Broker) -> None:
+def test_a_broker_serves_exactly_the_remaining_records_and_both_go_on(trimmed: Path, broker: Broker) -> None:
     records, tips = seen_by_pylog(trimmed)
     assert len(records[SHARED]) == 300 + 30 * 7
     assert {len(each) for each in records.values()} > {0, 177}

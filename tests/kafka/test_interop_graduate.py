@@ -110,7 +110,7 @@ def test_the_broker_has_the_topics_options_and_what_comes_closest_to_those_of_py
     assert wanted.items() <= found.items()
 
 
-def test_a_producer_appends_behind_what_pylogs_producers_wrote(graduated: Graduated) -> None:
+def test_a_producer_appends_after_the_records_of_pylogs_producers(graduated: Graduated) -> None:
     assert graduated.told["next_producer_id"] == 3
     assert graduated.produced == [(0, len(NUMBERED) * 3)], "with a producer id that is taken the record would be no new one"
 

@@ -105,7 +105,7 @@ def test_checking_changes_no_file_damaged_or_not(root: Path, directory: Path) ->
 
 
 @pytest.mark.parametrize("name", [file_name(0, LOG) + ".cleaned", file_name(0, INDEX) + ".tmp", "leader-epoch-checkpoint.tmp"])
-def test_what_was_not_finished_is_a_leftover_once_nobody_is_at_work(root: Path, directory: Path, name: str) -> None:
+def test_an_unfinished_file_is_a_leftover_once_no_process_is_active(root: Path, directory: Path, name: str) -> None:
     (directory / name).write_bytes(b"")
     assert told(root) == [("leftover", name)]
     assert told(root, quiet=False) == []
@@ -126,14 +126,14 @@ def test_a_file_whose_segment_is_gone_is_a_leftover(root: Path, directory: Path,
     assert told(root) == [("leftover", name)]
 
 
-def test_files_that_are_nobody_s_business_are_none_of_check_s(root: Path, directory: Path) -> None:
+def test_check_ignores_files_that_do_not_belong_to_a_log(root: Path, directory: Path) -> None:
     (directory / "notes.txt").write_bytes(b"")
     (directory / (file_name(0, LOG) + ".torn.0")).write_bytes(b"")
     (directory / file_name(1 << 40, INDEX)).mkdir()
     assert told(root) == []
 
 
-def test_a_segment_that_the_log_does_not_know_is_told(root: Path, directory: Path) -> None:
+def test_a_segment_that_the_log_does_not_know_is_reported(root: Path, directory: Path) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
         name = file_name(1000, LOG)
@@ -166,7 +166,7 @@ def test_a_file_that_is_shorter_than_its_log_believes_is_missing_records(root: P
         assert (size, 5) in found
 
 
-def test_a_sealed_file_that_has_grown_is_told_and_one_that_is_appended_to_is_not(root: Path, directory: Path) -> None:
+def test_a_sealed_file_that_has_grown_is_reported_and_one_that_is_appended_to_is_not(root: Path, directory: Path) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
         for base in (bases(directory)[0], bases(directory)[-1]):
@@ -235,7 +235,7 @@ def rewritten(root: Path, without: int) -> Report:
         return checked(log, root)
 
 
-def test_a_foreign_seal_is_told_and_is_no_fault(root: Path) -> None:
+def test_a_foreign_seal_is_reported_and_is_no_fault(root: Path) -> None:
     """A broker compacted the segment."""
     report = rewritten(root, 3)
     assert [(found.kind, Path(found.path).name) for found in report.findings] == [("foreign", file_name(0, LOG))]
@@ -249,14 +249,14 @@ def test_a_segment_that_was_cut_is_foreign_and_its_lost_offsets_are_missing(root
     assert not report.ok
 
 
-def test_a_segment_that_is_missing_between_two_others_is_told_by_the_seal_before_it(root: Path, directory: Path) -> None:
+def test_a_segment_that_is_missing_between_two_others_is_reported_by_the_seal_before_it(root: Path, directory: Path) -> None:
     gone = bases(directory)[1]
     for path in directory.glob(f"{gone:020d}.*"):
         path.unlink()
     assert ("missing", file_name(gone, LOG)) in told(root)
 
 
-def test_a_segment_that_is_missing_is_told_by_the_gap_where_nothing_was_compacted(root: Path, directory: Path) -> None:
+def test_a_segment_that_is_missing_is_reported_by_the_gap_where_nothing_was_compacted(root: Path, directory: Path) -> None:
     gone = bases(directory)[1]
     for path in {*directory.glob("*.seal"), *directory.glob(f"{gone:020d}.*")}:
         path.unlink()
@@ -273,7 +273,7 @@ def test_a_gap_that_a_truncation_may_have_left_is_no_finding(root: Path, directo
     assert told(root) == []
 
 
-def test_a_first_segment_that_is_missing_is_told_by_the_leader_epochs(root: Path, directory: Path) -> None:
+def test_a_first_segment_that_is_missing_is_reported_by_the_leader_epochs(root: Path, directory: Path) -> None:
     for path in directory.glob(f"{0:020d}.*"):
         path.unlink()
     assert told(root) == [("missing", file_name(0, LOG))]

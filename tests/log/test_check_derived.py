@@ -45,7 +45,7 @@ def test_an_index_that_is_not_there_is_told_of_segments_that_never_change_again(
 
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
-def test_an_index_file_that_holds_something_else_is_told_with_the_place(root: Path, directory: Path, suffix: str) -> None:
+def test_an_index_file_that_holds_something_else_is_reported_with_the_place(root: Path, directory: Path, suffix: str) -> None:
     path = directory / file_name(0, suffix)
     whole = path.read_bytes()
     path.write_bytes(whole + b"\1\2\3")
@@ -61,7 +61,7 @@ def test_an_index_file_that_holds_something_else_is_told_with_the_place(root: Pa
         (TIME_INDEX, 11, 1),  # its offset
     ],
 )
-def test_an_index_entry_that_does_not_fit_the_batches_is_told(
+def test_an_index_entry_that_does_not_fit_the_batches_is_reported(
     root: Path, directory: Path, suffix: str, byte: int, bits: int
 ) -> None:
     flip(directory / file_name(0, suffix), byte, bits)
@@ -80,7 +80,7 @@ def leads_right(index: bytes, segment: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_of_an_index_is_told_unless_it_still_leads_right(root: Path, directory: Path) -> None:
+def test_every_flipped_bit_of_an_index_is_reported_unless_it_still_leads_right(root: Path, directory: Path) -> None:
     path, segment = directory / file_name(0, INDEX), (directory / file_name(0, LOG)).read_bytes()
     whole = path.read_bytes()
     harmless = 0
@@ -97,7 +97,7 @@ def test_every_flipped_bit_of_an_index_is_told_unless_it_still_leads_right(root:
     assert harmless < len(whole), "almost all are told"
 
 
-def test_a_time_index_that_has_lost_its_end_is_told(root: Path, directory: Path) -> None:
+def test_a_time_index_that_has_lost_its_end_is_reported(root: Path, directory: Path) -> None:
     path = directory / file_name(0, TIME_INDEX)
     path.write_bytes(path.read_bytes()[:-12])
     (found,) = findings(root)
@@ -105,7 +105,7 @@ def test_a_time_index_that_has_lost_its_end_is_told(root: Path, directory: Path)
     assert found.position == path.stat().st_size - 12
 
 
-def test_a_time_entry_behind_which_a_larger_timestamp_does_not_lie_is_told(tmp_path: Path) -> None:
+def test_a_time_entry_below_an_earlier_timestamp_is_reported(tmp_path: Path) -> None:
     """Its batch has that timestamp, but an earlier one has a larger: a search by time would pass it over."""
     with pylog.open(tmp_path) as store:
         store.create_topic("t", **SMALL)
@@ -119,7 +119,7 @@ def test_a_time_entry_behind_which_a_larger_timestamp_does_not_lie_is_told(tmp_p
     assert (found.kind, found.path, found.position) == ("derived", str(path), 0)
 
 
-def test_an_entry_for_a_transaction_that_no_marker_ends_is_told(root: Path, directory: Path) -> None:
+def test_an_entry_for_a_transaction_that_no_marker_ends_is_reported(root: Path, directory: Path) -> None:
     path = directory / file_name(0, TRANSACTION_INDEX)
     path.write_bytes(AbortedTransaction(7, 0, 2, 3).encoded())
     assert told(root) == [("derived", path.name)]
@@ -164,7 +164,7 @@ def test_an_index_in_memory_that_does_not_fit_is_a_mistake_of_the_engine(root: P
 # ---- snapshots, epochs, the header -------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_snapshot_is_told(root: Path, directory: Path) -> None:
+def test_a_damaged_snapshot_is_reported(root: Path, directory: Path) -> None:
     path = max(directory.glob("*.snapshot"))
     flip(path, 3)
     assert told(root) == [("derived", path.name)]
@@ -187,7 +187,7 @@ def test_a_torn_tail_does_not_hide_that_records_are_gone(root: Path, directory: 
 
 
 @pytest.mark.parametrize("content", [None, b"rubbish", b"0\n1\n1 0\n", b"0\n2\n0 0\n1 7\n"])
-def test_leader_epochs_that_are_not_those_of_the_batches_are_told(root: Path, directory: Path, content: bytes | None) -> None:
+def test_leader_epochs_that_are_not_those_of_the_batches_are_reported(root: Path, directory: Path, content: bytes | None) -> None:
     path = directory / "leader-epoch-checkpoint"
     path.unlink() if content is None else path.write_bytes(content)
     assert told(root) == [("derived", path.name)]
@@ -199,7 +199,7 @@ def test_entries_that_a_broker_cut_below_a_start_that_it_has_not_noted_yet_are_n
     assert told(root) == []
 
 
-def test_a_header_without_a_valid_slot_is_told_and_one_torn_slot_is_none_of_check_s(root: Path, directory: Path) -> None:
+def test_a_header_without_a_valid_slot_is_reported_and_one_torn_slot_is_none_of_check_s(root: Path, directory: Path) -> None:
     counters = newest(root).counter
     header(directory, lambda data: data[:5] + b"\xff" + data[6:])
     assert newest(root).counter in (counters, counters - 1)
@@ -233,7 +233,7 @@ def test_a_header_whose_first_writer_died_before_its_slot_was_whole_is_no_damage
     assert unfinished > 3
 
 
-def test_a_header_that_calls_more_durable_than_published_is_told(root: Path, directory: Path) -> None:
+def test_a_header_that_calls_more_durable_than_published_is_reported(root: Path, directory: Path) -> None:
     slot = newest(root)
     impossible = replace(slot, counter=slot.counter + 2, durable_position=slot.published_position + 1)
     header(directory, lambda data: impossible.encoded() * 2)

@@ -56,7 +56,7 @@ def test_a_recovery_point_that_a_truncation_lowered_meanwhile_is_no_finding(root
         assert [found.kind for found in check_ends(partition, stale)] == ["missing"]
 
 
-def test_a_log_start_that_the_log_does_not_keep_to_is_told(root: Path) -> None:
+def test_a_log_start_that_the_log_does_not_keep_to_is_reported(root: Path) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
         (root / LOG_START).write_bytes(format_offsets({T0: 1}))
@@ -65,7 +65,7 @@ def test_a_log_start_that_the_log_does_not_keep_to_is_told(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [RECOVERY_POINT, LOG_START])
-def test_a_checkpoint_that_does_not_parse_is_told(root: Path, name: str) -> None:
+def test_a_checkpoint_that_does_not_parse_is_reported(root: Path, name: str) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
         (root / name).write_bytes(b"rubbish")
@@ -89,7 +89,7 @@ def test_the_catalog_and_the_directories_agree(root: Path, directory: Path) -> N
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_an_unfinished_file_in_the_root_is_a_leftover_once_nobody_is_at_work(root: Path, quiet: bool) -> None:
+def test_an_unfinished_file_in_the_root_is_a_leftover_once_no_process_is_active(root: Path, quiet: bool) -> None:
     (root / "pylog.json.tmp").write_bytes(b"")
     found = check_catalog(FS, str(root), read_catalog(FS, str(root)), quiet=quiet)
     assert [(each.kind, Path(each.path).name) for each in found] == ([("leftover", "pylog.json.tmp")] if quiet else [])
@@ -129,7 +129,7 @@ def test_a_partition_that_is_deleted_before_its_turn_is_no_finding(root: Path) -
         {"active_size": 1},
     ],
 )
-def test_a_state_that_cannot_be_is_told(root: Path, changes: dict[str, int]) -> None:
+def test_a_state_that_cannot_be_is_reported(root: Path, changes: dict[str, int]) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
         before = engine_of(log).known
@@ -167,7 +167,7 @@ def test_a_snapshot_that_retention_takes_meanwhile_is_no_finding(root: Path) -> 
     assert told(root, fs=Ghostly(file_name(1, SNAPSHOT)), quiet=False) == []
 
 
-def test_what_is_wrong_while_segments_are_changed_counts_when_two_looks_agree_on_it(root: Path, directory: Path) -> None:
+def test_a_fault_seen_while_segments_change_counts_when_two_passes_agree_on_it(root: Path, directory: Path) -> None:
     """Else an old name with a new file would be called damage, beside a writer that never rests."""
     numbers = itertools.count()
 
@@ -205,7 +205,7 @@ def test_a_log_whose_segments_go_meanwhile_in_another_thread_lacks_none(tmp_path
         assert [report.findings for report in reports] == [()]
 
 
-def test_what_is_wrong_is_looked_at_again_while_the_threads_of_this_process_are_kept_waiting(root: Path) -> None:
+def test_a_fault_is_checked_again_while_the_threads_of_this_process_wait(root: Path) -> None:
     events: list[str] = []
 
     @contextmanager
@@ -243,7 +243,7 @@ def test_a_store_checks_itself(root: Path, directory: Path) -> None:
         ]
 
 
-def test_a_broken_list_of_segments_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_list_of_segments_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: SkipList[Any]) -> None:
         raise AssertionError("keys do not rise")
 

@@ -321,7 +321,7 @@ def test_a_damaged_segment_is_refused_and_left_as_it_is(path: Path, store: Store
 
 
 @pytest.mark.slow
-def test_a_tick_compacts_what_is_due_the_filthiest_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_compacts_the_logs_that_are_due_dirtiest_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ratios = {"clean": 1.0, "half": 0.4, "dirty": 0.0}
     for topic, ratio in ratios.items():
         store.create_topic(topic, **{**COMPACTED, "min_cleanable_dirty_ratio": ratio})

@@ -170,7 +170,7 @@ def test_another_process_appends_while_the_copy_is_made(
     assert other.run("[record.offset for record in log.records()]") == offsets(log)
 
 
-def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_nothing_damaged(
+def test_a_writer_that_finds_files_deleted_waits_for_the_process_that_replaced_them_and_reports_no_damage(
     path: Path, store: Store, log: pylog.Log
 ) -> None:
     inside, go_on, found = threading.Event(), threading.Event(), []
@@ -247,7 +247,7 @@ def test_records_that_are_deleted_in_the_middle_stay_deleted(path: Path, fs: Hoo
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["deleted", "made again"])
 @pytest.mark.parametrize("moment", [("create", LOG), ("sync", LOG), ("create", ".index"), ("sync", SEAL)], ids=str)
-def test_a_topic_that_another_process_deletes_meanwhile_is_compacted_no_further_and_fails_nobody(
+def test_compaction_stops_without_an_error_when_another_process_deletes_the_topic(
     path: Path, store: Store, fs: HookedFileSystem, other: Neighbour, moment: tuple[str, str], how: str
 ) -> None:
     store.create_topic("u", **COMPACTED)
@@ -261,7 +261,7 @@ def test_a_topic_that_another_process_deletes_meanwhile_is_compacted_no_further_
     assert not [file for file in path.glob("t-0/*") if file.name.endswith((CLEANED, SWAP))]
 
 
-def test_a_log_that_another_process_deletes_while_the_dirtiest_is_looked_for_holds_up_no_other(
+def test_a_log_that_is_deleted_while_the_dirtiest_is_determined_holds_up_no_other(
     store: Store, other: Neighbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create_topic("u", **{**COMPACTED, "min_cleanable_dirty_ratio": 0.1})
@@ -382,7 +382,7 @@ def plan(*names: str, replaced: tuple[int, ...] = ()) -> Any:
 
 
 @pytest.mark.slow
-def test_sources_that_a_swap_left_behind_are_known_by_the_seal() -> None:
+def test_source_segments_left_by_a_swap_are_recognised_by_the_seal() -> None:
     """The new `.log` has its name already: nothing else tells that it holds the records of the other one too."""
     names = [file_name(base, suffix) for base in (0, 5, 20) for suffix in (LOG, ".index", SEAL)]
     found = plan(*names, file_name(0, SEAL) + SWAP, replaced=(0, 5))

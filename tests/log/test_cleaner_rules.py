@@ -267,7 +267,7 @@ def test_any_log_is_compacted_as_ten_lines_say(made: Written, buffer_size: int, 
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(logs())
-def test_nothing_behind_an_open_transaction_is_touched(made: Written) -> None:
+def test_compaction_leaves_all_after_an_open_transaction_unchanged(made: Written) -> None:
     made.roll()
     made.put(FIRST, [(b"a", b"open")], 0)
     made.roll()

@@ -56,11 +56,11 @@ def test_the_active_segment_is_never_compacted() -> None:
 
 
 @pytest.mark.parametrize(("stable", "end"), [(20, 20), (19, 10), (10, 10), (9, 0), (0, 0)])
-def test_nothing_behind_an_open_transaction_is_compacted_nor_its_segment(stable: int, end: int) -> None:
+def test_neither_an_open_transactions_segment_nor_any_later_one_is_compacted(stable: int, end: int) -> None:
     assert measured(segments(0, 10, 20), stable_offset=stable).first_uncleanable == end
 
 
-def test_what_is_younger_than_the_least_lag_waits_and_all_behind_it() -> None:
+def test_a_record_younger_than_the_minimum_lag_waits_and_so_do_all_after_it() -> None:
     found = segments(0, 10, 20, 30, largest={10: NOW - 99, 20: 1})
     assert measured(found, min_compaction_lag_ms=100).first_uncleanable == 10
     assert measured(found, min_compaction_lag_ms=99).first_uncleanable == 30

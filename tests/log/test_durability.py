@@ -290,7 +290,7 @@ def test_appends_go_on_while_the_disk_works(log: pylog.Log, fs: HookedFileSystem
     the_end.set()
 
 
-def test_a_flush_that_a_truncation_overtakes_says_nothing_and_fails_nobody(
+def test_a_flush_that_a_truncation_overtakes_raises_no_error(
     log: pylog.Log, fs: HookedFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its file is closed under its hands: that is no failure of the disk."""
@@ -460,7 +460,7 @@ def test_a_header_that_there_is_no_room_to_overwrite_costs_the_append_and_nothin
     assert slot_of(tmp_path / "t-0").flags == 0
 
 
-def test_a_flush_that_fails_in_the_background_is_told_by_the_next_call_and_ends_writing(
+def test_a_flush_that_fails_in_the_background_is_reported_by_the_next_call_and_ends_writing(
     log: pylog.Log, fs: HookedFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = threading.Event()

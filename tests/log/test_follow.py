@@ -87,7 +87,7 @@ def collected(batches: Iterable[pa.RecordBatch]) -> list[bytes | None]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-def test_what_comes_is_handed_out_as_it_comes_across_rolls(log: pylog.Log, either: pylog.Log) -> None:
+def test_what_comes_is_returned_as_it_comes_across_rolls(log: pylog.Log, either: pylog.Log) -> None:
     following = Following(lambda: either.follow(0, timeout_ms=SOON))
     for number in range(1, 40):
         append(log, [number])
@@ -97,13 +97,13 @@ def test_what_comes_is_handed_out_as_it_comes_across_rolls(log: pylog.Log, eithe
     assert isinstance(following.error, pylog.OffsetOutOfRangeError)
 
 
-def test_without_a_start_only_what_comes_after_the_call_is_handed_out(log: pylog.Log, reader: pylog.Log) -> None:
+def test_without_a_start_only_what_comes_after_the_call_is_returned(log: pylog.Log, reader: pylog.Log) -> None:
     batches = reader.follow(timeout_ms=1)
     append(log, range(1, 4))
     assert collected(batches) == texts(range(1, 4))
 
 
-def test_from_an_offset_on_the_present_is_handed_out_before_what_comes(log: pylog.Log, reader: pylog.Log) -> None:
+def test_from_an_offset_on_the_present_is_returned_before_what_comes(log: pylog.Log, reader: pylog.Log) -> None:
     append(log, range(1, 20))
     batches = reader.follow(7, timeout_ms=1, max_rows=5)
     assert [batch.num_rows for batch in batches] == [5, 5, 3]
@@ -117,7 +117,7 @@ def test_it_ends_when_nothing_new_has_come_for_so_long(log: pylog.Log, reader: p
     assert 1.5 <= clock.monotonic() - began < 1.51
 
 
-def test_the_time_begins_anew_with_each_record(log: pylog.Log, reader: pylog.Log, clock: ManualClock) -> None:
+def test_the_timeout_starts_again_with_each_record(log: pylog.Log, reader: pylog.Log, clock: ManualClock) -> None:
     batches = reader.follow(0, timeout_ms=1000)
     for number in range(1, 4):
         assert collected([next(batches)]) == [b"%d" % (number - 1)]
@@ -174,7 +174,7 @@ def test_a_committed_follower_of_a_pylog_writer_knows_of_transactions_that_came_
         assert reader.stable_offset == store.log("t").stable_offset == 2
 
 
-def test_a_truncation_above_what_was_handed_out_changes_nothing(log: pylog.Log, reader: pylog.Log) -> None:
+def test_a_truncation_above_what_was_returned_changes_nothing(log: pylog.Log, reader: pylog.Log) -> None:
     append(log, range(1, 10))
     batches = reader.follow(0, timeout_ms=1)
     assert next(batches).num_rows == 10
@@ -184,7 +184,7 @@ def test_a_truncation_above_what_was_handed_out_changes_nothing(log: pylog.Log, 
     assert collected(batches) == [b"10"]
 
 
-def test_a_truncation_below_what_was_handed_out_is_told_at_once(log: pylog.Log, reader: pylog.Log, clock: ManualClock) -> None:
+def test_a_truncation_below_what_was_returned_is_reported_at_once(log: pylog.Log, reader: pylog.Log, clock: ManualClock) -> None:
     append(log, range(1, 10))
     batches = reader.follow(0)  # without an end in time
     assert next(batches).num_rows == 10
@@ -221,7 +221,7 @@ def test_a_truncation_between_two_frames_of_one_scan_is_noticed_too(path: Path, 
             list(batches)
 
 
-def test_a_follower_that_retention_overtakes_is_told_so(store: Store, path: Path, clock: ManualClock) -> None:
+def test_a_follower_that_retention_overtakes_gets_an_error(store: Store, path: Path, clock: ManualClock) -> None:
     store.create_topic("short", segment_bytes=300, retention_ms=1000)
     log = store.log("short")
     with pylog.open(path, mode="r", clock=clock) as reading:
@@ -284,7 +284,7 @@ def test_an_idle_follower_takes_almost_no_time_of_the_processor(path: Path, log:
         other.run("store.close()")
 
 
-def test_who_waits_looks_more_seldom_the_longer_nothing_has_come_and_never_later_than_its_time() -> None:
+def test_a_waiting_reader_polls_more_seldom_the_longer_no_record_has_come_and_never_after_its_timeout() -> None:
     clock = ManualClock()
     naps = Naps(clock)
     taken: list[float] = []
@@ -342,7 +342,7 @@ def test_waiting_for_a_durable_record_ends_with_the_flush(log: pylog.Log, reader
     assert reader.wait_for(1, timeout_ms=1, durable=True) == 2
 
 
-def test_no_time_at_all_is_one_look(log: pylog.Log, reader: pylog.Log) -> None:
+def test_a_timeout_of_zero_is_one_poll(log: pylog.Log, reader: pylog.Log) -> None:
     append(log, [1])
     assert reader.wait_for(5, timeout_ms=0) == 2
     assert reader.wait_for(1, timeout_ms=0) == 2

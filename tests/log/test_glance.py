@@ -67,7 +67,7 @@ def test_a_glance_at_a_brokers_log_says_what_opening_finds(tmp_path: Path):
     assert numbers(found.outline) == numbers(known(tmp_path / "shop"))
 
 
-def test_where_the_log_begins_is_told_by_its_header_and_a_brokers_checkpoint(tmp_path: Path):
+def test_where_the_log_begins_is_reported_by_its_header_and_a_brokers_checkpoint(tmp_path: Path):
     root = filled(tmp_path / "shop")
     with pylog.open(root) as store:
         store.log(TOPIC).delete_records(420)
@@ -110,7 +110,7 @@ def test_what_is_no_longer_so_is_noticed(tmp_path: Path, broker: bool):
     assert not is_still_so(FS, directory, found)
 
 
-def test_what_a_broker_appends_behind_a_header_is_noticed(tmp_path: Path):
+def test_bytes_that_a_broker_appends_after_a_header_are_noticed(tmp_path: Path):
     root = filled(tmp_path / "shop")
     found = seen(root)
     assert found is not None

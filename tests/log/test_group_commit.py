@@ -288,7 +288,7 @@ def test_a_retry_in_the_group_of_a_batch_whose_sync_failed_is_not_taken_for_a_du
 # ---- interrupts ------------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_interrupted_while_it_waits_is_not_written_later(log: pylog.Log, fs: HookedFileSystem) -> None:
+def test_an_append_that_is_interrupted_while_it_waits_is_not_written_later(log: pylog.Log, fs: HookedFileSystem) -> None:
     """The main thread waits for another one's sync when Ctrl-C comes."""
     interrupted = threading.Event()
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts with & ignore it
@@ -315,7 +315,7 @@ def test_who_is_interrupted_while_it_waits_is_not_written_later(log: pylog.Log, 
     assert values(log) == [b"first", b"leader", b"next"]
 
 
-def test_who_is_interrupted_while_it_waits_holds_up_nobody_behind_it(log: pylog.Log, fs: HookedFileSystem) -> None:
+def test_an_append_that_is_interrupted_while_it_waits_holds_up_none_after_it(log: pylog.Log, fs: HookedFileSystem) -> None:
     left: list[Request] = []
 
     def queue_three_and_interrupt_the_first() -> None:
@@ -335,7 +335,7 @@ def test_who_is_interrupted_while_it_waits_holds_up_nobody_behind_it(log: pylog.
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])
-def test_who_is_interrupted_while_it_writes_leaves_nothing_and_the_others_get_an_error(
+def test_a_thread_that_is_interrupted_while_it_writes_leaves_nothing_and_the_others_get_an_error(
     log: pylog.Log, fs: HookedFileSystem, tmp_path: Path, call: str
 ) -> None:
     def interrupt() -> None:

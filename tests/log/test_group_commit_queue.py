@@ -39,7 +39,7 @@ def test_the_first_one_leads_and_the_oldest_that_waits_leads_next_when_all_other
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_who_comes_back_while_others_are_being_woken_waits_for_them_and_then_leads_them_all(count: int) -> None:
+def test_a_thread_that_comes_back_while_others_are_woken_waits_for_them_and_then_leads_them_all(count: int) -> None:
     """Alone it would sync for itself, and they would wait behind it: every other sync would be one append's."""
     requests = Requests(ManualClock())
     group = [request() for _ in range(count)]
@@ -57,7 +57,7 @@ def test_who_comes_back_while_others_are_being_woken_waits_for_them_and_then_lea
     assert requests.take() == back
 
 
-def test_nobody_waits_twice_for_one_that_does_not_go_on() -> None:
+def test_no_leader_waits_twice_for_a_thread_that_does_not_go_on() -> None:
     """It may be in a handler of signals. Who has waited as long as it takes leads without it."""
     requests = Requests(ManualClock())
     group = [request() for _ in range(2)]
@@ -102,7 +102,7 @@ def behind_a_commit_of_two(took_ms: float) -> tuple[Requests, ManualClock]:
 
 
 @pytest.mark.parametrize(("took_ms", "given_ms"), [(0.9, 0), (1, 0.1), (10, 1), (5_000, 2)])
-def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time_to_come_back(
+def test_after_a_slow_commit_of_several_threads_the_next_leader_gives_them_time_to_come_back(
     took_ms: float, given_ms: float
 ) -> None:
     requests, clock = behind_a_commit_of_two(took_ms)
@@ -110,7 +110,7 @@ def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time
     assert time_to_append(requests, clock) == 0  # behind one that was alone
 
 
-def test_who_was_waiting_alone_gives_time_to_the_leader_before_it() -> None:
+def test_a_thread_that_waited_alone_gives_time_to_the_leader_before_it() -> None:
     clock = ManualClock()
     requests = Requests(clock)
     leader = request()
@@ -126,13 +126,13 @@ def test_who_was_waiting_alone_gives_time_to_the_leader_before_it() -> None:
     assert clock.monotonic() - before == pytest.approx(0.001)
 
 
-def test_nobody_waits_for_threads_that_have_not_come_back_for_long() -> None:
+def test_no_leader_waits_for_threads_that_have_been_away_for_long() -> None:
     requests, clock = behind_a_commit_of_two(10)
     clock.sleep(0.0015)
     assert time_to_append(requests, clock) == 0
 
 
-def test_who_stops_waiting_is_passed_over_when_the_others_are_woken() -> None:
+def test_a_thread_that_stops_waiting_is_passed_over_when_the_others_are_woken() -> None:
     requests = Requests(ManualClock())
     leader, *others = [request() for _ in range(5)]
     for each in (leader, *others):
@@ -203,7 +203,7 @@ def test_a_group_is_not_larger_than_one_write_but_one_request_may_be() -> None:
     assert [requests.take() for _ in range(4)] == [waiting[:2], waiting[2:3], waiting[3:4], waiting[4:]]
 
 
-def test_who_has_left_is_neither_taken_nor_made_leader() -> None:
+def test_a_thread_that_has_left_is_neither_committed_nor_made_leader() -> None:
     requests = Requests(ManualClock())
     first, second, third = (request() for _ in range(3))
     for each in (first, second, third):

@@ -124,7 +124,7 @@ def test_a_higher_epoch_fences_the_lower_ones_and_begins_at_0(log: pylog.Log) ->
     assert send(log, 0, epoch=1).duplicate
 
 
-def test_the_numbering_goes_on_at_0_behind_its_last_number(log: pylog.Log) -> None:
+def test_sequence_numbers_go_on_at_0_after_the_last_number(log: pylog.Log) -> None:
     assert send(log, LAST - 1, 2).offsets == range(2)
     assert send(log, 0, 2).offsets == range(2, 4)
     assert send(log, LAST - 1, 2).duplicate
@@ -407,7 +407,7 @@ def test_a_snapshot_that_is_damaged_costs_a_replay_and_is_reported(path: Path) -
         assert [finding.kind for finding in store.recovery_report] == ["rebuilt"]
 
 
-def test_a_snapshot_behind_the_end_is_gone_before_the_log_gets_there(path: Path) -> None:
+def test_a_snapshot_beyond_the_end_is_deleted_before_the_log_gets_there(path: Path) -> None:
     """It tells of records that are not there, and would be taken for the state of those that get their offsets."""
     with pylog.open(path) as store:
         send(store.log("t"), 0, 2)

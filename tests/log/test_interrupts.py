@@ -70,7 +70,7 @@ def test_a_log_that_is_loaded_again_is_whole_or_loaded_once_more_wherever_an_int
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the log"])
 @pytest.mark.parametrize("name", WORKS)
-def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowledged(
+def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_all_acknowledged_records(
     stores: tuple[Store, Store], tmp_path: Path, name: str, interrupted: Callable[[int, Callable[[], object]], bool]
 ) -> None:
     one, other = (store.log("t") for store in stores)
@@ -104,7 +104,7 @@ def alone_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Requests, "lead_alone", lambda *_: False)
 
 
-def test_a_thread_that_waits_for_one_that_is_interrupted_is_told(
+def test_a_thread_that_waits_for_one_that_is_interrupted_gets_an_error(
     stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records may be there, and are not acknowledged; it does not wait for ever."""
@@ -159,7 +159,7 @@ def test_what_other_processes_have_read_as_durable_is_not_taken_back_by_an_inter
 
 
 @pytest.mark.parametrize(("where", "step"), [(LogWriter, "_commit"), (Requests, "give_way")])
-def test_a_handler_that_runs_amid_an_append_can_read_the_log_and_is_told_that_it_cannot_append(
+def test_a_handler_that_runs_during_an_append_can_read_the_log_but_an_append_by_it_is_refused(
     stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, where: type, step: str
 ) -> None:
     """Handlers of signals and of log messages run in the thread that appends, and would wait for themselves."""
@@ -225,7 +225,9 @@ OF_ROOT: dict[str, Callable[[Store, int], object]] = {  # what takes the lock of
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("name", OF_ROOT)
-def test_wherever_an_interrupt_comes_amid_a_lock_of_the_directory_it_is_let_go(stores: tuple[Store, Store], name: str) -> None:
+def test_wherever_an_interrupt_comes_under_a_lock_of_the_directory_the_lock_is_released(
+    stores: tuple[Store, Store], name: str
+) -> None:
     one, other = stores
     one.create_topic("c", cleanup_policy="compact", segment_bytes=2_000, min_cleanable_dirty_ratio=0.0)
     work = OF_ROOT[name]

@@ -53,7 +53,7 @@ def test_an_empty_partition_has_an_outline_too(tmp_path: Path):
         assert cut(seen, 0, 0, 1).size == 0
 
 
-def test_an_outline_of_a_store_that_is_written_sees_what_is_published(tmp_path: Path):
+def test_an_outline_of_a_store_that_is_written_sees_all_published_records(tmp_path: Path):
     with pylog.open(filled(tmp_path / "shop")) as store:
         store.log("events").append(b"more")
         assert manager_of(store).outline("events").end_offset == 601

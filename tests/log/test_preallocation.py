@@ -67,7 +67,7 @@ def published(log: pylog.Log) -> int:
 # ---- when --------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_zeros_come_behind_the_last_of_so_many_syncs_in_a_row_and_again_when_too_few_are_left_for_the_next_append(
+def test_zeros_are_written_after_a_run_of_syncs_and_again_when_too_few_are_left_for_the_next_append(
     fs: MemoryFileSystem, store: Store
 ) -> None:
     log, sizes = store.log("t"), []
@@ -81,7 +81,7 @@ def test_the_zeros_come_behind_the_last_of_so_many_syncs_in_a_row_and_again_when
     assert sizes == [0, 0, *used, *(again - taken * number for number in range(16))][:16]
 
 
-def test_who_does_not_sync_has_none(fs: MemoryFileSystem, store: Store) -> None:
+def test_a_log_without_syncs_has_no_zeros(fs: MemoryFileSystem, store: Store) -> None:
     log = store.log("t")
     append(log, 9, durability=Durability.OS)
     append(log, 2)
@@ -90,7 +90,7 @@ def test_who_does_not_sync_has_none(fs: MemoryFileSystem, store: Store) -> None:
     assert size(fs) == published(log)
 
 
-def test_a_large_commit_has_none_behind_it(fs: MemoryFileSystem, store: Store) -> None:
+def test_no_zeros_are_written_after_a_large_commit(fs: MemoryFileSystem, store: Store) -> None:
     log = store.log("t")
     append(log, 2)
     log.append_many([bytes(1000)] * (limits.PREALLOCATE_UP_TO_BYTES // 1000 + 1))
@@ -116,7 +116,7 @@ def test_they_end_where_the_segment_may(fs: MemoryFileSystem, store: Store) -> N
 
 
 @pytest.mark.parametrize("left", [0, 5])
-def test_who_appends_into_them_notices_that_another_has_cut_them_off(fs: MemoryFileSystem, left: int) -> None:
+def test_an_append_into_zeros_notices_that_another_process_has_cut_them_off(fs: MemoryFileSystem, left: int) -> None:
     fs.make_directory("/data")
     file = ActiveFile(fs.create("/data/x.log"), 0)
     for end in (30, 60, 90):
@@ -287,7 +287,7 @@ def test_what_a_crash_leaves_of_them_is_no_finding_and_is_cut_off_by_the_next_ap
 
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
-def test_a_store_that_only_looked_at_them_leaves_no_marker_under_which_a_broker_would_take_them_for_batches(
+def test_a_store_that_only_read_the_zeros_leaves_no_clean_marker_under_which_a_broker_would_take_them_for_batches(
     fs: MemoryFileSystem, ending: str
 ) -> None:
     after = crashed(fs, 4, ending)
@@ -382,7 +382,7 @@ def test_one_file_is_verified_as_a_directory_is(fs: MemoryFileSystem) -> None:
     assert [each.finding.kind for each in found.affected] == ["behind"]
 
 
-def test_what_checkpoints_say_of_a_longer_log_is_told_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:
+def test_what_checkpoints_say_of_a_longer_log_is_reported_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:
     after = crashed(fs, 4, "kill")
     file = after.create("/data/recovery-point-offset-checkpoint")
     file.write(memoryview(b"0\n1\nt 0 50\n"), 0)

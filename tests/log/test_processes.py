@@ -393,7 +393,7 @@ def test_the_log_of_a_topic_that_another_store_deleted_and_made_again_never_writ
     assert one.log("t").append(b"newer") == 1
 
 
-def test_a_log_that_nobody_wrote_says_too_that_its_topic_was_deleted(one: Store, two: Store) -> None:
+def test_an_unwritten_log_also_says_that_its_topic_was_deleted(one: Store, two: Store) -> None:
     old = one.log("t")
     two.delete_topic("t")
     with pytest.raises(pylog.UnknownTopicOrPartitionError):

@@ -105,7 +105,7 @@ fs.before(call, name, send_self(signal.SIGKILL))
         ("write", "durable-point", True),
     ],
 )
-def test_an_append_whose_process_is_killed_on_the_way_is_whole_or_absent_for_those_who_live(
+def test_an_append_whose_process_is_killed_is_whole_or_absent_for_other_processes(
     path: Path, one: Store, call: str, name: str, kept: bool
 ) -> None:
     one.log("t").append(b"ours")
@@ -124,7 +124,7 @@ def test_an_append_whose_process_is_killed_on_the_way_is_whole_or_absent_for_tho
     ("call", "name"),
     [("sync", ".log"), ("rename", ".index.tmp"), ("rename", ".snapshot.tmp"), ("create", ".log"), ("sync_directory", "t-0")],
 )
-def test_a_roll_whose_process_is_killed_on_the_way_is_done_or_not_for_those_who_live(
+def test_a_roll_whose_process_is_killed_is_complete_or_absent_for_other_processes(
     path: Path, one: Store, call: str, name: str
 ) -> None:
     log = one.log("t")
@@ -156,7 +156,7 @@ def test_a_roll_whose_process_is_killed_on_the_way_is_done_or_not_for_those_who_
         ("rename", "leader-epoch-checkpoint.tmp"),
     ],
 )
-def test_a_truncation_whose_process_is_killed_on_the_way_leaves_a_prefix_for_those_who_live(
+def test_a_truncation_whose_process_is_killed_leaves_a_prefix_for_other_processes(
     path: Path, one: Store, call: str, name: str
 ) -> None:
     log = one.log("t")
@@ -208,7 +208,7 @@ def test_a_start_that_a_dead_process_could_only_half_raise_becomes_the_same_for_
         assert values(log) == values(two.log("t"))
 
 
-def test_a_torn_write_behind_the_gap_of_a_truncation_does_not_take_the_log_back(path: Path, one: Store, two: Store) -> None:
+def test_a_torn_write_after_the_gap_of_a_truncation_does_not_move_the_log_end_back(path: Path, one: Store, two: Store) -> None:
     """The end that was told stays the end: readers wait there for the next record."""
     one.log("t").append_many([b"x"] * 5)
     two.log("t").truncate(3)  # in the middle of the batch, which goes as a whole
@@ -328,7 +328,7 @@ def test_no_marker_is_written_while_a_partition_that_a_dead_process_wrote_is_not
     assert recovery_points(path) == {T: 2}
 
 
-def test_no_marker_is_written_over_bytes_that_nobody_published(path: Path, used: tuple[Store, Store]) -> None:
+def test_no_clean_marker_is_written_over_unpublished_bytes(path: Path, used: tuple[Store, Store]) -> None:
     one, two = used
     one.close()
     add(path / "t-0", b"torn")
@@ -420,7 +420,7 @@ def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(
 
 
 @pytest.mark.slow
-def test_a_log_without_a_header_that_another_process_deletes_says_so_to_who_appends() -> None:
+def test_an_append_to_a_headerless_log_that_another_process_deleted_says_so() -> None:
     """As a broker leaves a partition: there is nothing in it that could be marked."""
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs, clock=fs.clock) as store:

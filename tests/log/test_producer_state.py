@@ -155,7 +155,7 @@ def test_a_batch_of_other_bounds_than_the_one_before_is_not_that_one() -> None:
     assert [refused(log, 7, 0, sequence, count) for sequence, count in ((0, 9), (0, 11), (1, 9), (1, 10))] == [10] * 4
 
 
-def test_a_gap_is_refused_and_the_error_says_what_is_expected() -> None:
+def test_a_gap_in_sequences_is_refused_and_the_error_names_the_expected_one() -> None:
     log = Written()
     log.send(sequence=0, count=3)
     with pytest.raises(OutOfOrderSequenceError, match="producer 7, epoch 0, sequence 4: the log expects sequence 3") as caught:
@@ -197,7 +197,7 @@ def test_the_first_batch_of_a_new_epoch_is_not_taken_for_that_of_the_old_one() -
     assert [log.send(epoch=epoch, sequence=0) for epoch in (0, 1)] == [range(1), range(1, 2)]
 
 
-def test_sequences_begin_again_behind_the_largest_one() -> None:
+def test_sequences_begin_again_at_0_after_the_largest_one() -> None:
     log = Written()
     log.send(sequence=LAST - 1, count=2)
     assert refused(log, 7, 0, 1) == 0
@@ -287,7 +287,7 @@ def test_a_batch_outside_a_transaction_does_not_get_into_an_open_one() -> None:
     assert log.send(sequence=1) == range(2, 3)
 
 
-def test_sequences_go_on_behind_a_marker_of_the_same_epoch() -> None:
+def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
     log = Written()
     log.append(sequence=0, count=2, attributes=TRANSACTIONAL_BIT)
     log.end_transaction(CONTROL_COMMIT, timestamp=2000)
@@ -307,7 +307,7 @@ def test_a_marker_of_a_higher_epoch_ends_the_old_one() -> None:
     assert log.only_producer.coordinator_epoch == 3
 
 
-def test_an_aborted_transaction_is_known_with_what_was_stable_behind_it() -> None:
+def test_an_aborted_transaction_is_stored_with_the_last_stable_offset_after_it() -> None:
     log = Written()
     log.append(7, sequence=0, attributes=TRANSACTIONAL_BIT)
     log.append(8, sequence=0, attributes=TRANSACTIONAL_BIT)
@@ -368,7 +368,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
     assert encode_snapshot(parse_snapshot(KAFKAS_SNAPSHOT, 6, "x")) == KAFKAS_SNAPSHOT
 
 
-def test_behind_a_snapshot_only_the_last_batch_is_known() -> None:
+def test_after_a_snapshot_only_the_last_batch_is_known() -> None:
     log = Written()
     for number in range(3):
         log.send(sequence=2 * number, count=2)
@@ -379,7 +379,7 @@ def test_behind_a_snapshot_only_the_last_batch_is_known() -> None:
     assert again.send(sequence=4, count=2) == Sequenced(4, 5, 4, 5)
 
 
-def test_an_open_transaction_goes_on_behind_a_snapshot() -> None:
+def test_an_open_transaction_goes_on_after_a_snapshot() -> None:
     log = Written()
     log.append(sequence=0, attributes=TRANSACTIONAL_BIT)
     again = Written(parse_snapshot(encode_snapshot(log.state), 1, "x"))

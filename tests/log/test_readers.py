@@ -43,7 +43,7 @@ def test_a_reader_sees_each_append_at_once_across_rolls(log: pylog.Log, reader: 
     assert reader.start_offset == 0
 
 
-def test_a_reader_knows_what_is_durable(log: pylog.Log, reader: pylog.Log) -> None:
+def test_a_reader_reports_the_durable_offset(log: pylog.Log, reader: pylog.Log) -> None:
     log.append(b"1", durability=Durability.OS)
     assert (reader.end_offset, reader.durable_offset) == (2, 1)
     log.flush()
@@ -66,7 +66,7 @@ def test_a_reader_of_an_empty_partition_sees_its_first_record(path: Path, store:
         assert values(reader) == [b"0"]
 
 
-def test_a_reader_sees_no_more_than_what_is_published(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
+def test_a_reader_sees_only_published_records(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
     """What lies above the published end is being written, or its writer is dead: the next writer will see to it."""
     whole = last_segment(path / "t-0").read_bytes()
     add(path / "t-0", struct.pack(">q", 1) + whole[8:] + b"torn")
@@ -97,7 +97,7 @@ def test_readers_that_write_too_see_what_another_process_publishes_while_it_keep
         assert values(waiting) == values(log) == texts(range(41))
 
 
-def test_a_roll_that_was_only_looked_at_is_not_forgotten_before_the_next_append(path: Path, log: pylog.Log) -> None:
+def test_a_roll_that_was_only_read_is_still_known_at_the_next_append(path: Path, log: pylog.Log) -> None:
     """The header was looked at without the lock: it is as it was then, and so is the old file, which is full."""
     with pylog.open(path) as other:
         append(log, [1])
@@ -117,7 +117,7 @@ def test_a_roll_that_was_only_looked_at_is_not_forgotten_before_the_next_append(
 # ---- what goes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_goes_on_after_a_truncation_behind_what_it_read(log: pylog.Log, reader: pylog.Log) -> None:
+def test_a_reader_goes_on_after_a_truncation_beyond_the_records_it_read(log: pylog.Log, reader: pylog.Log) -> None:
     append(log, range(1, 30))
     records = reader.records(0, 5)
     assert next(records).value == b"0"
@@ -196,7 +196,7 @@ def test_deleted_records_are_out_of_range_for_a_reader(log: pylog.Log, reader: p
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made-again"])
-def test_a_reader_of_a_deleted_topic_is_told_so(store: Store, reader: pylog.Log, again: bool) -> None:
+def test_a_reader_of_a_deleted_topic_gets_an_error(store: Store, reader: pylog.Log, again: bool) -> None:
     store.delete_topic("t")
     if again:
         store.create_topic("t")
@@ -206,7 +206,7 @@ def test_a_reader_of_a_deleted_topic_is_told_so(store: Store, reader: pylog.Log,
             values(reader)
 
 
-def test_a_reader_of_a_topic_that_nobody_wrote_is_told_of_its_deletion_too(path: Path, store: Store) -> None:
+def test_a_reader_of_an_unwritten_topic_also_learns_of_its_deletion(path: Path, store: Store) -> None:
     store.create_topic("empty")
     with pylog.open(path, mode="r") as reading:
         reader = reading.log("empty")

@@ -130,7 +130,7 @@ def test_a_reader_beside_a_brokers_cleaner_reads_on_in_what_that_has_left(
     assert reading.read(6).offset == 7
 
 
-def test_a_reader_of_a_log_that_pylog_wrote_goes_on_behind_what_a_broker_removes_from_it(
+def test_a_reader_of_a_log_that_pylog_wrote_goes_on_after_the_records_that_a_broker_removes(
     path: Path, store: Store, clock: ManualClock
 ) -> None:
     """The broker appends nothing meanwhile, so the header is still right about the log's end."""
@@ -169,7 +169,7 @@ def test_verify_beside_a_brokers_cleaner_tells_of_nothing_that_is_gone(
     assert [finding for finding in store.verify().findings if finding.kind in ("missing", "corrupt")] == []
 
 
-def test_damage_beside_a_broker_that_appends_is_told_of(tmp_path: Path, clock: ManualClock) -> None:
+def test_damage_beside_a_broker_that_appends_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir()
     damaged = bytearray(broker_batch(0, b"0") + broker_batch(1, b"1"))
@@ -302,9 +302,7 @@ def test_two_torn_slots_mean_for_a_new_reader_that_there_is_no_header(path: Path
         assert values(reading.log("t")) == texts(range(4))
 
 
-def test_a_change_of_segments_is_not_waited_for_but_by_who_has_to_know_its_end(
-    path: Path, log: pylog.Log, reader: pylog.Log
-) -> None:
+def test_only_a_call_that_needs_the_log_end_waits_for_a_change_of_segments(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
     """A reader is told of the log before the change or after it, never of the middle."""
     append(log, range(1, 4))
     epoch = slot_of(path).epoch
@@ -358,7 +356,7 @@ def test_a_reader_that_saw_a_roll_finds_its_place_by_the_index_of_the_new_segmen
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 200_000])
-def test_what_lies_before_an_offset_is_told_by_headers_as_by_a_walk(path: Path, store: Store, size: int) -> None:
+def test_what_lies_before_an_offset_is_reported_by_headers_as_by_a_walk(path: Path, store: Store, size: int) -> None:
     store.create_topic("u", segment_bytes=1 << 20)
     for count in (1, 40, 2, 1, 30):
         store.log("u").append_many([bytes(size)] * count)

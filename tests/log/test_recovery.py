@@ -351,7 +351,7 @@ def test_damage_below_a_brokers_recovery_point_is_corruption_and_never_a_torn_ta
     assert segment.read_bytes() == data
 
 
-def test_bytes_behind_a_brokers_recovery_point_are_a_torn_tail(tmp_path: Path) -> None:
+def test_bytes_after_a_brokers_recovery_point_are_a_torn_tail(tmp_path: Path) -> None:
     directory = case("4.3.0", "txn").copy(tmp_path / "broker")
     with max((directory / "txn-1").glob("*.log")).open("ab") as file:
         file.write(bytes(5000))
@@ -416,7 +416,7 @@ def test_an_index_that_is_gone_and_cannot_be_written_hinders_no_reading() -> Non
         fs.heal()
 
 
-def test_a_torn_write_behind_the_gap_of_a_truncation_is_torn_also_below_the_recovery_point() -> None:
+def test_a_torn_write_after_the_gap_of_a_truncation_is_torn_also_below_the_recovery_point() -> None:
     """The batch went whole: what the file holds begins below the log's end, and so below the recovery point."""
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs, clock=fs.clock) as store:

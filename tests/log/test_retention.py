@@ -80,17 +80,17 @@ def test_nothing_goes_before_it_is_older_than_the_limit() -> None:
     assert decide(three_segments(NOW - 10_001), TopicConfig(retention_ms=10_000)).count == 3
 
 
-def test_one_young_segment_keeps_all_behind_it() -> None:
+def test_one_young_segment_keeps_all_after_it() -> None:
     segments = [facts(0, 50, 10), facts(5, 50, NOW + 10**12), facts(10, 50, 10)]
     assert decide(segments, TopicConfig(retention_ms=10_000)).reasons == (Reason.TIME,)
 
 
-def test_a_compacted_topic_keeps_what_is_old_and_large() -> None:
+def test_retention_by_time_and_size_does_not_apply_to_a_compacted_topic() -> None:
     config = TopicConfig(retention_ms=10_000, retention_bytes=0, cleanup_policy="compact")
     assert decide(three_segments(timestamp=10), config) == Decision((), roll_first=False, new_start_offset=0)
 
 
-def test_a_compacted_topic_that_deletes_too_drops_what_is_old() -> None:
+def test_a_topic_with_compact_and_delete_drops_old_segments() -> None:
     config = TopicConfig(retention_ms=10_000, cleanup_policy="compact,delete")
     assert decide(three_segments(timestamp=10), config).count == 3
 
@@ -164,7 +164,7 @@ def test_deleting_records_by_command_does_not_wait() -> None:
     assert decide(three_segments(), WAITING, start_offset=10, committed=None).reasons == (Reason.START_OFFSET,) * 2
 
 
-def test_behind_deleted_records_the_rest_waits_for_the_group_still() -> None:
+def test_after_deleted_records_the_rest_still_waits_for_the_group() -> None:
     decision = decide(three_segments(), WAITING, start_offset=5, committed=10)
     assert decision.reasons == (Reason.START_OFFSET, Reason.SIZE)
 
@@ -298,7 +298,7 @@ def test_the_epoch_that_a_log_starts_in_begins_at_its_start() -> None:
     assert truncate_epochs_start(EPOCHS, 99) == [EpochEntry(5, 99)]
 
 
-def test_nothing_is_written_anew_when_no_epoch_changes() -> None:
+def test_the_epoch_file_is_not_rewritten_when_no_epoch_changes() -> None:
     """The very list comes back: that is how its owner knows."""
     empty: list[EpochEntry] = []
     assert truncate_epochs_end(EPOCHS, 31) is EPOCHS
@@ -322,7 +322,7 @@ def test_epochs_of_a_log_cut_at_both_ends_are_those_of_its_records(column: list[
     assert all(entry.start_offset < end or entry.start_offset == start for entry in cut)
 
 
-def test_what_a_broker_made_is_kept_because_nobody_knows_for_how_long() -> None:
+def test_a_brokers_topic_is_kept_because_its_retention_is_not_known() -> None:
     """Its configuration is in the broker's metadata log. Without this a directory that is only looked after loses old records."""
     fs = MemoryFileSystem(clock=ManualClock(1_000))
     with pylog.open("/s", fs=fs, clock=fs.clock) as store:

@@ -395,7 +395,7 @@ def interval_of(seal: Seal, batch: int) -> Altered:
     return Altered(seal.mark_before(position), seal.mark_behind(position))
 
 
-def test_each_altered_interval_is_told_and_none_between(tmp_path: Path) -> None:
+def test_each_altered_interval_is_reported_and_none_between(tmp_path: Path) -> None:
     segment, seal = sealed(tmp_path)
     altered_at(segment, 1, 7, 11)
     expected = sorted({interval_of(seal, batch) for batch in (1, 7, 11)})
@@ -416,7 +416,7 @@ def test_what_is_read_is_compared_before_it_is_used_although_its_interval_goes_o
     assert int(table[POSITION, first + 1]) not in seal.positions
 
 
-def test_a_header_that_is_altered_behind_the_batches_read_is_found_with_their_interval(tmp_path: Path) -> None:
+def test_a_header_that_is_altered_after_the_batches_read_is_found_with_their_interval(tmp_path: Path) -> None:
     """Which of an interval's headers is altered cannot be told, so none of them is good."""
     segment, seal = sealed(tmp_path)
     first = next(batch for batch in range(11) if interval_of(seal, batch) == interval_of(seal, batch + 1))

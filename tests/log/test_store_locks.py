@@ -50,7 +50,7 @@ def test_the_first_one_was_alone_and_the_next_ones_were_not(locks: LockAs) -> No
     assert [locks().was_alone for _ in range(3)] == [True, False, False]
 
 
-def test_who_is_alone_again_is_so_only_when_all_others_have_left(locks: LockAs) -> None:
+def test_a_store_is_alone_again_only_when_all_others_have_left(locks: LockAs) -> None:
     first, second, third = (locks() for _ in range(3))
     second.close()
     assert not first.alone()
@@ -58,7 +58,7 @@ def test_who_is_alone_again_is_so_only_when_all_others_have_left(locks: LockAs) 
     assert first.alone()
 
 
-def test_who_found_itself_alone_keeps_everybody_out_until_it_closes(locks: LockAs) -> None:
+def test_a_store_that_found_itself_alone_keeps_all_others_out_until_it_closes(locks: LockAs) -> None:
     first = locks()
     assert first.alone()
     with pytest.raises(pylog.StoreLockedError):
@@ -67,7 +67,7 @@ def test_who_found_itself_alone_keeps_everybody_out_until_it_closes(locks: LockA
     assert locks().was_alone
 
 
-def test_who_looks_whether_it_is_alone_for_a_while_lets_others_in_again(locks: LockAs) -> None:
+def test_a_store_that_checks_whether_it_is_alone_lets_others_in_again(locks: LockAs) -> None:
     first = locks()
     with first.alone_meanwhile() as alone:
         assert alone
@@ -256,7 +256,7 @@ def test_a_lock_on_a_file_that_a_stopping_broker_unlinked_is_none(tmp_path: Path
 # ---- machines --------------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_alone_writes_down_which_boot_of_which_machine_it_is(locks: LockAs, tmp_path: Path) -> None:
+def test_a_store_alone_writes_its_boot_id_into_the_lock_file(locks: LockAs, tmp_path: Path) -> None:
     (tmp_path / PYLOG_LOCK).write_bytes(b"another machine's boot id, and a longer one than ours is")
     locks()
     assert (tmp_path / PYLOG_LOCK).read_bytes().rstrip(b"\0") == boot_id()

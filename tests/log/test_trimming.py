@@ -62,7 +62,7 @@ def test_at_or_below_the_start_nothing_is_done(log: pylog.Log, fs: HookedFileSys
     assert {call for call, _ in fs.calls} <= {"open"}
 
 
-def test_what_lies_behind_the_end_cannot_be_deleted(log: pylog.Log) -> None:
+def test_records_beyond_the_end_cannot_be_deleted(log: pylog.Log) -> None:
     for before in (16, 10**9):
         with pytest.raises(pylog.OffsetOutOfRangeError, match="from 0 to before 15"):
             log.delete_records(before)
@@ -182,7 +182,7 @@ def test_a_truncated_log_ends_there_and_goes_on_from_there(path: Path, log: pylo
     assert bases(log) == [0, 5, 10, 15]
 
 
-def test_at_or_behind_the_end_nothing_is_done(path: Path, log: pylog.Log, fs: HookedFileSystem) -> None:
+def test_a_truncation_at_or_beyond_the_end_does_nothing(path: Path, log: pylog.Log, fs: HookedFileSystem) -> None:
     fs.calls.clear()
     for end in (15, 16, 10**9):
         log.truncate(end)
@@ -218,7 +218,7 @@ def test_within_a_batch_the_whole_batch_goes_and_leaves_a_gap(store: Store, end:
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "killed"])
-def test_the_end_behind_a_gap_is_kept(path: Path, close: bool) -> None:
+def test_the_end_after_a_gap_is_kept(path: Path, close: bool) -> None:
     store = pylog.open(path)
     store.create_topic("t")
     log = store.log("t")
@@ -261,7 +261,7 @@ def test_a_truncation_lowers_what_the_checkpoint_says_is_on_the_disk(path: Path,
         assert checkpoint(path, RECOVERY_POINT) == {T: 6}
 
 
-def test_searches_by_time_and_offset_know_nothing_of_what_is_gone(store: Store) -> None:
+def test_searches_by_time_and_offset_do_not_find_truncated_records(store: Store) -> None:
     log = sized(store)
     for number in range(15):
         log.append(digit(number), timestamp=NOW + number)

@@ -59,7 +59,7 @@ def test_the_clock_of_the_store_decides_where_no_time_is_given(path: Path) -> No
 
 
 @pytest.mark.slow
-def test_every_partition_of_every_topic_is_looked_after_opened_or_not(path: Path, store: Store) -> None:
+def test_retention_covers_every_partition_of_every_topic_opened_or_not(path: Path, store: Store) -> None:
     store.create_topic("many", partition_count=3, segment_bytes=200, retention_ms=1000)
     for number in range(3):
         for _ in range(10):
@@ -143,19 +143,19 @@ def test_a_bound_ends_the_waiting(waiting: Store, group: Group) -> None:
     assert bases(log) == [10]
 
 
-def test_deleting_by_command_waits_for_nobody(waiting: Store) -> None:
+def test_deleting_by_command_waits_for_no_group(waiting: Store) -> None:
     log = aged(waiting, retention_ms=1000, retention_group="billing")
     log.delete_records(10)
     assert bases(log) == [10]
 
 
-def test_nobody_is_asked_where_no_group_is_named(waiting: Store, group: Group) -> None:
+def test_no_group_is_consulted_where_none_is_named(waiting: Store, group: Group) -> None:
     log = aged(waiting, retention_ms=1000)
     assert waiting.tick() == 3
     assert (group.asked, bases(log)) == ([], [15])
 
 
-def test_a_topic_that_waits_for_a_group_of_which_nobody_knows_keeps_everything(store: Store) -> None:
+def test_a_topic_that_waits_for_an_unknown_group_keeps_everything(store: Store) -> None:
     log = aged(store, retention_ms=1000, retention_group="billing")
     assert store.tick(now_ms=NOW + 10**6) == 0
     assert bases(log) == [0, 5, 10]

@@ -65,7 +65,7 @@ def test_what_a_reader_has_in_hand_it_reads_to_its_end(
 
 
 @pytest.mark.slow
-def test_files_that_nobody_reads_go_at_once(path: Path, store: Store, log: pylog.Log) -> None:
+def test_a_file_without_readers_is_deleted_at_once(path: Path, store: Store, log: pylog.Log) -> None:
     log.delete_records(10)
     gc.collect()
     store.retain("t", now_ms=0)
@@ -148,7 +148,7 @@ def test_what_a_crash_leaves_is_swept_when_the_partition_is_opened_for_writing(p
         assert again.log("t").append(b"x") == 15
 
 
-def test_an_index_that_a_reader_finishes_while_what_a_crash_left_is_swept_hinders_nobody(path: Path, store: Store) -> None:
+def test_an_index_that_a_reader_finishes_while_leftovers_of_a_crash_are_swept_does_no_harm(path: Path, store: Store) -> None:
     sized(store).append(b"x")
     store.close()
     unfinished, fs = path / "t-0" / f"{0:020d}.index.tmp", HookedFileSystem()
@@ -298,7 +298,7 @@ def gap_and_nothing_else(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [batch_and_a_segment_behind_it, gap_and_nothing_else])
-def test_a_truncation_amid_a_batch_that_a_crash_cuts_short_gives_no_offset_below_its_end_again_and_is_no_loss(
+def test_a_truncation_inside_a_batch_that_a_crash_cuts_short_reuses_no_offset_below_its_end_and_is_no_loss(
     made: Callable[[Store], None],
 ) -> None:
     """Only the header knows where a log ends that ends with a gap. Both were found by the model of a log."""

@@ -244,7 +244,7 @@ def test_damage_in_a_killed_brokers_directory_is_named(tmp_path: Path) -> None:
     }
 
 
-def test_the_bytes_behind_the_last_batch_are_told_as_a_torn_tail_until_they_are_cut(root: Path, directory: Path) -> None:
+def test_bytes_after_the_last_batch_are_reported_as_a_torn_tail_until_they_are_cut(root: Path, directory: Path) -> None:
     path = max(directory.glob("*.log"))
     (directory / "durable-point").unlink()
     size = path.stat().st_size
@@ -255,7 +255,7 @@ def test_the_bytes_behind_the_last_batch_are_told_as_a_torn_tail_until_they_are_
     assert report.ok, "they were never acknowledged"
 
 
-def test_a_torn_tail_that_was_cut_off_is_told_no_more(root: Path, directory: Path) -> None:
+def test_a_torn_tail_that_was_cut_off_is_reported_no_more(root: Path, directory: Path) -> None:
     (directory / "durable-point").unlink()
     with max(directory.glob("*.log")).open("ab") as file:
         file.write(bytes(50))
@@ -313,7 +313,7 @@ def with_other_records(path: Path, batch: int, position: int, byte: int) -> int:
     return start
 
 
-def test_records_that_do_not_parse_behind_a_good_checksum_are_found_on_demand(root: Path, directory: Path) -> None:
+def test_records_that_do_not_parse_under_a_correct_checksum_are_found_on_demand(root: Path, directory: Path) -> None:
     """Bytes that somebody wrote so: no checksum is wrong."""
     path = directory / file_name(0, LOG)
     (directory / file_name(0, SEAL)).unlink()
@@ -418,7 +418,7 @@ def test_a_segment_that_retention_takes_meanwhile_is_no_finding(root: Path, dire
 
 
 @pytest.mark.damaged("it was damaged on purpose")
-def test_a_segment_that_is_replaced_while_it_is_read_is_looked_at_again(root: Path, directory: Path) -> None:
+def test_a_segment_that_is_replaced_while_it_is_verified_is_verified_again(root: Path, directory: Path) -> None:
     """Another process compacts: what was half read of the old file and half of the new one proves nothing."""
     path = directory / file_name(0, LOG)
     data = path.read_bytes()
@@ -518,7 +518,7 @@ def test_a_partition_that_cannot_be_opened_is_a_finding_and_the_others_are_read(
 # ---- how it goes about it ----------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_up_to_the_last_byte_whether_bytes_are_damaged_or_not(root: Path, directory: Path) -> None:
+def test_progress_is_reported_up_to_the_last_byte_whether_bytes_are_damaged_or_not(root: Path, directory: Path) -> None:
     flip(directory / file_name(0, LOG), 30)
     seen: list[tuple[int, int, str]] = []
     verify(root, progress=lambda *step: seen.append(step))

@@ -128,7 +128,7 @@ def test_expired_offsets_are_deleted_and_their_groups(store: Store, clock: Manua
     assert group_key(b"old")[1] == GROUP
 
 
-def test_the_tick_looks_for_expired_offsets_now_and_then_and_not_at_first(store: Store) -> None:
+def test_a_tick_checks_for_expired_offsets_now_and_then_and_not_at_first(store: Store) -> None:
     store.offsets.commit("g", {T0: 1})
     for time, there in ((NOW + 80_000, True), (NOW + 80_999, True), (NOW + 81_000, False)):
         store.tick(time)

@@ -52,7 +52,7 @@ def test_the_last_commit_counts_also_when_it_goes_back(store: Store) -> None:
         assert store.offsets.position("g", T0) == offset
 
 
-def test_nobody_who_has_not_committed_has_offsets(store: Store) -> None:
+def test_a_group_that_has_not_committed_has_no_offsets(store: Store) -> None:
     assert store.offsets.fetch("g") == {}
     assert store.offsets.position("g", T0) is None
     assert store.offsets.pending("g") == set()
@@ -269,7 +269,7 @@ def test_nothing_is_committed_for_a_log_that_another_process_has_deleted_or_cut(
         assert other.offsets.position("g", T0) == 0
 
 
-def test_a_topic_that_another_process_deletes_begins_anew(
+def test_a_topic_that_another_process_deletes_starts_without_offsets(
     store: Store, fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(fs.process()) as other:
@@ -310,7 +310,7 @@ def test_what_is_committed_for_a_topic_made_again_meanwhile_stays(store: Store, 
         assert {place: each.offset for place, each in other.offsets.fetch("g").items()} == {T0: 1}
 
 
-def test_damaged_offsets_keep_nobody_from_deleting_a_topic(
+def test_damaged_offsets_do_not_prevent_the_deletion_of_a_topic(
     store: Store, fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.offsets.commit("g", {T0: 3})
@@ -321,7 +321,7 @@ def test_damaged_offsets_keep_nobody_from_deleting_a_topic(
     assert "could not be deleted: topic=t" in caplog.text
 
 
-def test_who_looks_while_another_process_makes_the_topic_finds_all_of_its_partitions(fs: MemoryFileSystem) -> None:
+def test_a_process_that_opens_the_topic_while_another_creates_it_finds_all_partitions(fs: MemoryFileSystem) -> None:
     """A part of them would be believed for good: a group's offsets would be looked for where nobody writes them."""
 
     class StoppedError(Exception):

@@ -97,7 +97,7 @@ def test_a_record_whose_send_was_cancelled_while_it_waited_for_room_is_sent_all_
 
 
 @pytest.mark.parametrize("name", ["flush", "send_arrow", "close"])
-def test_what_waits_for_room_comes_before_what_is_asked_for_after_it(store: Store, stopped: threading.Event, name: str) -> None:
+def test_a_send_that_waits_for_buffer_space_comes_before_later_ones(store: Store, stopped: threading.Event, name: str) -> None:
     async def produce() -> None:
         async with small(store) as producer:
             tasks = await sent_with_a_full_buffer(producer)
@@ -189,7 +189,7 @@ def test_a_forked_child_is_told_that_the_producer_is_not_for_it(store: Store) ->
     assert store.log("t").end_offset == 41
 
 
-def test_the_loop_goes_on_while_the_buffer_is_full_and_who_is_cancelled_does_not_stop_the_record(
+def test_the_event_loop_goes_on_while_the_buffer_is_full_and_a_cancelled_task_does_not_stop_its_record(
     store: Store, fs: HookedFileSystem
 ) -> None:
     reached, opened = threading.Event(), threading.Event()

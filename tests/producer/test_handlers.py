@@ -75,7 +75,7 @@ def calls_of(producer: Producer, sent: list[FutureRecordMetadata]) -> dict[str, 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("handled", CALLS)
-def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record_is_answered(
+def test_a_handler_during_any_call_is_served_or_refused_and_each_record_is_answered(
     memory_store: Store, call: str, handled: str
 ) -> None:
     sent: list[FutureRecordMetadata] = []
@@ -104,7 +104,9 @@ def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record
     assert {type(future.exception(0)) for future in sent} <= {type(None), ClosedError}
 
 
-def test_a_handler_amid_the_append_of_a_table_does_not_wait_for_it(memory_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_during_the_append_of_a_table_does_not_wait_for_it(
+    memory_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append = PartitionLog.append
     told: list[str] = []
     producer = memory_store.producer()

@@ -101,7 +101,7 @@ def test_wherever_an_interrupt_comes_the_producer_goes_on(store: Store, call: Ca
     assert number > 10
 
 
-def test_wherever_an_interrupt_comes_amid_its_close_a_second_one_ends_it(store: Store) -> None:
+def test_wherever_an_interrupt_comes_during_close_a_second_close_ends_it(store: Store) -> None:
     for number in itertools.count(1):
         producer, sent = store.producer(), Sent()
         came = interrupted_at_step(number, lambda: close(producer, sent), str(Path(buffers.__file__).parent))  # noqa: B023

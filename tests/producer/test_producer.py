@@ -181,7 +181,7 @@ def test_one_copy_is_all_copies(store: Store, acks: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e300, threading.TIMEOUT_MAX, 10**30, 60, np.float32(60), np.int64(60)])
-def test_waiting_for_longer_than_the_system_can_is_waiting_for_ever(store: Store, timeout: float) -> None:
+def test_a_timeout_longer_than_the_system_allows_waits_indefinitely(store: Store, timeout: float) -> None:
     with store.producer(linger_ms=1) as producer:
         assert producer.send("one", b"v").result(timeout).offset == 0
         assert producer.send("one", b"v").exception(timeout) is None
@@ -269,7 +269,7 @@ def test_without_idempotence_batches_have_no_numbers(store: Store) -> None:
     assert frame.to_pylist() == [{"producer_id": -1, "sequence": -1}]
 
 
-def test_numbers_begin_again_in_a_new_epoch_and_with_a_new_id_behind_the_last_epoch() -> None:
+def test_sequences_begin_again_in_a_new_epoch_and_with_a_new_id_after_the_last_epoch() -> None:
     numbering = Numbering(1 << 48)
     numbering.advance(2**31 - 1)
     numbering.advance(3)
@@ -308,7 +308,7 @@ def test_callbacks_are_made_once_whether_they_come_before_or_after(store: Store)
     assert made == [(None, 0), metadata, ("first", {"k": 1}), metadata]
 
 
-def test_what_a_callback_raises_is_logged_and_harms_nobody(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_a_callback_is_logged_and_does_no_harm(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> None:
         raise SystemExit("of a user")
 

@@ -52,7 +52,7 @@ def test_a_full_buffer_makes_send_wait_and_then_refuse_and_goes_on_when_there_is
     assert values(store.log("t"))[1:] == [b"%d" % number for number in range(11)]
 
 
-def test_small_records_wait_behind_a_larger_one_that_came_first(store: Store, fs: HookedFileSystem) -> None:
+def test_small_records_wait_for_a_larger_one_that_came_first(store: Store, fs: HookedFileSystem) -> None:
     gate = Gate()
     fs.before("write", LOG, gate)
     with store.producer(buffer_memory=10 * 1024) as producer:
@@ -104,7 +104,7 @@ def test_a_blocked_send_goes_on_as_soon_as_there_is_room(store: Store, fs: Hooke
     assert values(store.log("t"))[1:] == [b"%d" % number for number in range(50)]
 
 
-def test_who_waits_for_room_ends_lingering(store: Store) -> None:
+def test_a_send_that_waits_for_buffer_space_ends_lingering(store: Store) -> None:
     with store.producer(buffer_memory=4096, linger_ms=10**9) as producer:
         for number in range(100):
             producer.send("t", b"%d" % number)
@@ -126,7 +126,7 @@ def test_a_record_that_no_buffer_of_this_size_could_take_is_refused_at_once(stor
         producer.send("t", b"x" * 10_000)
 
 
-def test_closing_refuses_who_waits_for_room(store: Store, fs: HookedFileSystem) -> None:
+def test_closing_refuses_a_send_that_waits_for_buffer_space(store: Store, fs: HookedFileSystem) -> None:
     gate, errors = Gate(), []
     fs.before("write", LOG, gate)
     producer = store.producer(buffer_memory=1024)
@@ -298,7 +298,7 @@ def test_a_log_that_another_process_keeps_is_tried_again_until_the_time_is_over(
         assert values(store.log("t")) == [b"theirs", b"ours"]
 
 
-def test_whatever_goes_wrong_in_the_producers_thread_nobody_waits_for_ever(
+def test_whatever_goes_wrong_in_the_producers_thread_no_caller_waits_forever(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     deliver, failures = Sender._deliver, [MemoryError("none left"), KeyboardInterrupt()]
@@ -371,7 +371,7 @@ def sent_places(sent: dict[bytes, pylog.RecordMetadata]) -> Iterator[pylog.Recor
 
 
 @pytest.mark.damaged("a link stands in the place of a file")
-def test_what_will_never_pass_is_told_at_once(tmp_path: Path) -> None:
+def test_what_will_never_pass_is_reported_at_once(tmp_path: Path) -> None:
     """A link in the place of a file: no call of the system has failed, and no time heals it."""
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

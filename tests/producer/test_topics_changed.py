@@ -216,7 +216,7 @@ def test_a_table_for_a_topic_made_again_with_fewer_partitions_is_sent_whole(stor
     assert sorted(values(store, "n", 0) + values(store, "n", 1)) == sorted(KEYS)
 
 
-def test_a_table_may_name_partitions_that_the_topic_has_got_since_it_was_looked_at(store: Store) -> None:
+def test_a_table_may_name_partitions_added_since_the_topic_was_opened(store: Store) -> None:
     with store.producer() as producer:
         producer.send("t", b"look").result(PATIENCE)
         store.add_partitions("t", 2)
@@ -247,7 +247,7 @@ def test_a_topic_that_another_store_deletes_while_a_partition_is_opened_is_unkno
     assert not left
 
 
-def test_what_is_no_directory_at_the_second_look_either_is_told(store: Store) -> None:
+def test_a_partition_that_is_no_directory_at_the_second_check_either_is_reported(store: Store) -> None:
     directory = Path(store.path) / "x-0"
     store.create_topic("x")
     shutil.rmtree(directory)

@@ -239,7 +239,7 @@ def test_an_error_comes_where_the_item_would() -> None:
 
 
 @pytest.mark.parametrize("bad", range(12))
-def test_whoever_does_a_task_its_error_comes_where_the_result_would(bad: int) -> None:
+def test_the_error_of_a_task_is_raised_where_its_result_would_be_returned(bad: int) -> None:
     tasks = (partial(fails if number == bad else int, number) for number in range(12))
     with by_two(tasks, at_once=4) as numbers:
         for number in range(bad):

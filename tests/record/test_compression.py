@@ -110,7 +110,7 @@ def test_what_was_compressed_is_what_comes_back_and_fits_the_bound(
 
 
 @given(st.sampled_from(ALL), st.binary(max_size=5000), st.integers(1, 200), st.integers(0, 70))
-def test_any_bytes_come_back_behind_the_free_ones(codec: int, data: bytes, times: int, reserve: int) -> None:
+def test_any_bytes_are_decompressed_after_the_reserved_ones(codec: int, data: bytes, times: int, reserve: int) -> None:
     data *= times
     result = compress(codec, data, reserve=reserve)
     back = decompress(codec, result[reserve:], reserve=reserve)
@@ -217,12 +217,12 @@ def test_snappy_headers_in_the_middle_of_a_stream_are_skipped() -> None:
     assert unpacked(CODEC_SNAPPY, XERIAL + chunk + XERIAL + chunk + XERIAL + XERIAL) == TEXT * 2
 
 
-def test_the_versions_in_a_snappy_header_are_not_looked_at() -> None:
+def test_the_versions_in_a_snappy_header_are_ignored() -> None:
     assert unpacked(CODEC_SNAPPY, snappy_stored(TEXT).replace(XERIAL, XERIAL[:8] + b"\1\0\0\0\1\0\0\0")) == TEXT
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0", b"\0\0\0"])
-def test_less_than_a_length_behind_the_last_snappy_chunk_is_its_end(rest: bytes) -> None:
+def test_fewer_bytes_than_a_length_after_the_last_snappy_chunk_are_its_end(rest: bytes) -> None:
     assert unpacked(CODEC_SNAPPY, snappy_stored(TEXT) + rest) == TEXT
     assert unpacked(CODEC_SNAPPY, XERIAL + rest) == b""
 

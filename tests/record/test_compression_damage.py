@@ -42,7 +42,7 @@ def with_flipped(data: bytes, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", ALL, ids=codec_name)
-def test_an_output_that_is_too_small_is_told_from_damage_at_every_size(codec: int) -> None:
+def test_an_output_that_is_too_small_is_distinguished_from_damage_at_every_size(codec: int) -> None:
     source = packed(codec, TEXT)
     guarded = np.full(len(TEXT) + 64, 0xEE, np.uint8)
     for size in range(len(TEXT)):
@@ -114,7 +114,7 @@ def test_any_flipped_bit_is_read_within_the_limit_or_refused(codec: int, content
 
 @each_codec
 @pytest.mark.parametrize("junk", [b"j", b"junk", b"junk" * 100])
-def test_junk_behind_a_payload_is_damage(codec: int, junk: bytes) -> None:
+def test_junk_after_a_payload_is_damage(codec: int, junk: bytes) -> None:
     with pytest.raises(CorruptionError):
         decompress(codec, packed(codec, TEXT) + (b"junk" + junk if codec == CODEC_SNAPPY else junk))
 

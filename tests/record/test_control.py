@@ -26,14 +26,14 @@ def test_the_marker_of_appendix_a4_is_a_commit_by_coordinator_epoch_0() -> None:
     assert record.ends_transaction
 
 
-def test_an_abort_is_told_from_a_commit() -> None:
+def test_an_abort_is_distinguished_from_a_commit() -> None:
     assert parse_control(key(0, 0), value(0, 2**31 - 1)) == ControlRecord(CONTROL_ABORT, 2**31 - 1)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [(2, "LEADER_CHANGE"), (6, "KRAFT_VOTERS"), (7, "UNKNOWN"), (-1, "UNKNOWN"), (999, "UNKNOWN")]
 )
-def test_other_types_are_named_and_their_values_are_not_looked_at(kind: int, name: str) -> None:
+def test_other_types_are_named_and_their_values_are_not_parsed(kind: int, name: str) -> None:
     record = parse_control(key(0, kind), b"?")
     assert record == ControlRecord(kind, None)
     assert record.name == name

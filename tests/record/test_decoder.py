@@ -170,7 +170,7 @@ def test_an_empty_batch_gives_no_rows() -> None:
     assert rows_of(frames_of(marked)) == []
 
 
-def test_negative_timestamps_are_handed_out_as_they_are() -> None:
+def test_negative_timestamps_are_returned_as_they_are() -> None:
     batch = Batch([Record(0, -1000, None, None), Record(1, 1, None, None)], base_timestamp=0, max_timestamp=1)
     stamps = [frame.column(0).cast(pa.int64()).to_pylist() for frame in frames_of(batch.encoded(), ("timestamp",))]
     assert stamps == [[-1000, 1]]
@@ -307,7 +307,7 @@ def flipped(data: bytes, at: int) -> bytes:
 @pytest.mark.parametrize("codec", range(len(CODEC_NAMES)))
 @pytest.mark.parametrize("bad", [0, 1, 5, 9])
 @pytest.mark.parametrize("max_rows", [3, 1000])
-def test_everything_before_a_damaged_batch_is_handed_out(codec: int, bad: int, max_rows: int) -> None:
+def test_everything_before_a_damaged_batch_is_returned(codec: int, bad: int, max_rows: int) -> None:
     parts = [compressed(batch, codec) if codec else batch.encoded() for batch in MANY]
     position = sum(map(len, parts[:bad]))
     data = flipped(b"".join(parts), position + 61 + 3)
@@ -367,7 +367,7 @@ def test_a_payload_that_grows_too_large_is_refused(monkeypatch: pytest.MonkeyPat
     assert caught.value.offset == 8
 
 
-def test_without_verification_a_wrong_checksum_is_not_looked_at() -> None:
+def test_without_verification_a_wrong_checksum_is_ignored() -> None:
     data = bytearray(plain_batch(0).encoded())
     data[17] ^= 1
     assert rows_of(frames_of(bytes(data), verify=False)) == expected_rows([plain_batch(0)])

@@ -158,7 +158,7 @@ def test_a_varint_is_the_references(value: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, limits.FEW_RECORDS, limits.FEW_RECORDS + 1, 3 * limits.FEW_RECORDS])
-def test_nobody_can_tell_from_the_bytes_how_many_are_a_few(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_do_not_depend_on_how_many_records_count_as_a_few(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = rows_from_records(None, [b"value %d" % number for number in range(count)], None, None, NOW)
     (plain,) = BatchEncoder().encode(records, 5, 2)
     written = bytes(plain.data)

@@ -108,7 +108,7 @@ def test_a_record_is_found_by_a_time_index_as_the_reference_finds_it(
 @pytest.mark.slow
 @EXAMPLES
 @given(indexed(), st.integers(0, 900), stamps)
-def test_a_true_time_index_leads_to_what_is_found_without_one(case: Case, relative: int, timestamp: int) -> None:
+def test_a_time_index_leads_to_the_batch_that_is_found_without_one(case: Case, relative: int, timestamp: int) -> None:
     made, entries, base = case
     data, _ = joined(made)
     times: list[tuple[int, int]] = []

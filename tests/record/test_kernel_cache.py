@@ -31,7 +31,7 @@ def told_by(source: Path, cache: Path, before: str = "") -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_a_kernel_is_compiled_anew_when_a_helper_in_another_file_has_changed(tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_again_when_a_helper_in_another_file_has_changed(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "pylog", ignore=shutil.ignore_patterns("__pycache__"))
     before, _ = told_by(tmp_path, tmp_path / "cache")
     assert told_by(tmp_path, tmp_path / "cache") == (before, 1)  # it is the cache that the next one must not believe

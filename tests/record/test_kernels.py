@@ -170,7 +170,9 @@ def test_lengths_and_formats_that_cannot_be_are_named(length: int, magic: int, s
 @pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.integers(0, 50), st.integers(0, 20), st.sampled_from([2**40, 2**40, 200, 0]))
-def test_searching_behind_damage_finds_what_the_reference_finds(data: bytes, position: int, first: int, budget: int) -> None:
+def test_searching_after_damage_finds_the_same_batch_as_the_reference(
+    data: bytes, position: int, first: int, budget: int
+) -> None:
     position = min(position, len(data))
     expected = reference.find_batch(data, position, len(data), first, budget)
     assert cases.find_batch(data, position, len(data), first, budget) == expected
@@ -318,7 +320,7 @@ def test_outputs_without_any_room_take_no_batch_and_no_harm(wanted: int) -> None
 
 @pytest.mark.parametrize("behind", [0, 31, 32, 33])
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 255, 256, 257, 289])
-def test_fields_are_copied_whole_with_and_without_room_behind_them(size: int, behind: int) -> None:
+def test_fields_are_copied_whole_with_and_without_room_after_them(size: int, behind: int) -> None:
     key, value = bytes(range(256)) * 2, bytes(range(255, -1, -1)) * 2
     batch = Batch(
         [Record(0, 0, key[:size], value[: size + 1]), Record(1, 0, value[:size], key[:size])], base_timestamp=0

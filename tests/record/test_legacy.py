@@ -86,7 +86,7 @@ def test_format_1_says_which_kind_of_time_it_has_and_format_0_has_none() -> None
 
 @FORMATS
 @pytest.mark.parametrize(("key", "value"), [(None, None), (b"", b""), (None, b"x"), (b"x", None)])
-def test_null_and_empty_keys_and_values_are_told_apart(magic: int, key: bytes | None, value: bytes | None) -> None:
+def test_null_and_empty_keys_and_values_are_distinguished(magic: int, key: bytes | None, value: bytes | None) -> None:
     assert decode_legacy(entry(magic, Message(5, 7, key, value)))[0][3:] == (key, value)
 
 
@@ -155,7 +155,7 @@ def test_a_series_that_ends_inside_a_message_ends_before_it(magic: int) -> None:
         assert [record.key for record in records] == [b"key1"]
 
 
-def test_checksums_in_a_wrapper_are_not_looked_at() -> None:
+def test_checksums_in_a_wrapper_are_ignored() -> None:
     inner = bytearray(message_set(1, [ONE, TWO]))
     inner[12] ^= 1
     assert len(decode_legacy(wrapper(1, 1, 0, GZIP, bytes(inner)))) == 2
@@ -244,7 +244,7 @@ def test_a_length_beyond_the_end_is_damage(magic: int, field: str) -> None:
 
 
 @FORMATS
-def test_the_checksum_finds_every_flipped_bit_behind_it(magic: int) -> None:
+def test_the_checksum_finds_every_flipped_bit_after_it(magic: int) -> None:
     data = entry(magic, ONE)
     for bit in range(8 * 12, 8 * len(data)):
         flipped = bytearray(data)
@@ -295,7 +295,7 @@ messages = st.builds(
     st.lists(messages, min_size=1, max_size=8),
     st.integers(1, 2**61),
 )
-def test_what_the_reference_writes_is_what_is_read(magic: int, codec: int, written: list[Message], base: int) -> None:
+def test_records_are_read_as_the_reference_wrote_them(magic: int, codec: int, written: list[Message], base: int) -> None:
     written = sorted(written, key=lambda message: message.offset)
     offset = written[-1].offset + (base if magic else 0)
     if codec:

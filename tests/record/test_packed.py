@@ -68,7 +68,7 @@ def test_whatever_has_bytes_counts_as_them() -> None:
     assert column_says(given) == ([0, 1, 3, 6, 6], b"abcdef")
 
 
-def test_nobody_can_write_what_kernels_are_given() -> None:
+def test_the_buffers_that_kernels_are_given_cannot_be_written() -> None:
     column = packed_column([b"a"])
     assert column is not None
     assert not any(array.flags.writeable for array in column)

@@ -91,7 +91,7 @@ def test_a_micro_batch_that_comes_again_with_another_number_of_rows_is_refused(f
     assert values(fs, clock()) == SPLICED
 
 
-def test_where_a_refused_micro_batch_lies_is_told_as_far_as_a_person_reads(fs: MemoryFileSystem):
+def test_where_a_refused_micro_batch_lies_is_reported_as_far_as_a_person_reads(fs: MemoryFileSystem):
     targets = tuple(PartitionIntent("copy", number, 7 * number, 2) for number in range(13))
     write_intent(fs, ROOT, Intent(QUERY, 1, targets=targets, done=True))
     with pytest.raises(InvalidArgumentError, match="2 in copy-9 from offset 63 on and in 3 partitions more"):
@@ -521,7 +521,7 @@ def test_what_dead_jobs_left_goes_and_what_living_ones_have_stays(fs: MemoryFile
     assert sorted(sweep(fs, ROOT, TIME + 8 * 86_400_000)) == sorted(elsewhere)
 
 
-def test_the_store_sweeps_when_it_is_opened_for_writing_and_leaves_what_is_not_its_own(fs: MemoryFileSystem):
+def test_the_store_sweeps_its_own_leftovers_only_when_it_is_opened_for_writing(fs: MemoryFileSystem):
     named(fs, parent_process(fs.boot_id())._replace(boot="00"))
     others = ("pylog-staging.notes", "x.batches", "pylog-staging.77.0.a-b.1f.batches")
     for name in others:

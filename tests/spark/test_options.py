@@ -203,7 +203,7 @@ def test_a_start_and_an_end_given_alike_are_about_the_same_partitions_and_in_ord
     assert read(**both('{"orders": {"0": 7}}', '{"orders": {"0": 7}}'))
 
 
-def test_latest_as_an_end_is_behind_every_start():
+def test_latest_as_an_end_is_after_every_start():
     assert read(startingOffsets='{"orders": {"0": 7}}', endingOffsets='{"orders": {"0": -1}}')
 
 

@@ -70,7 +70,7 @@ def test_subscribe_takes_whole_topics_in_order_and_leaves_out_empty_partitions(s
         ("orders-old|returns", {"orders-old", "returns"}),
     ],
 )
-def test_a_pattern_is_looked_for_anywhere_in_a_name_as_by_the_connector(shop: Path, pattern: str, topics: set[str]):
+def test_a_pattern_matches_anywhere_in_a_name_as_in_the_connector(shop: Path, pattern: str, topics: set[str]):
     assert {topic for topic, *_ in spans(shop, subscribePattern=pattern)} == topics
 
 

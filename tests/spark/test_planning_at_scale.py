@@ -63,7 +63,7 @@ def test_a_partition_costs_one_listing_and_a_few_files_however_many_segments_it_
     assert large["open"] + large["read"] <= 12
 
 
-def test_a_segment_is_looked_into_only_where_it_is_cut(tmp_path: Path, calls: Counter[str]):
+def test_a_segment_is_read_only_where_it_is_cut(tmp_path: Path, calls: Counter[str]):
     make_store(tmp_path / "store", partitions=1, segments=20)
     counts = []
     for size in (200_000_000, 60_000_000):  # two segments of a hundred million bytes to a task, or each one cut

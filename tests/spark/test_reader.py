@@ -140,7 +140,7 @@ def test_another_schema_than_the_sources_is_refused():
 # ---- files that go away --------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_without_the_directory_says_which_machine_and_what_is_needed(shop: Path):
+def test_a_machine_without_the_directory_names_itself_and_the_remedy(shop: Path):
     shutil.rmtree(shop)
     with pytest.raises(NotALogDirectoryError) as caught:
         read(LogSlice(str(shop), "orders", 0, 0, 10))

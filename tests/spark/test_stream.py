@@ -199,7 +199,7 @@ def test_the_smaller_of_two_limits_counts(shop: Store):
         assert 20 <= len(found) <= 40  # a batch of each partition at least
 
 
-def test_a_micro_batch_waits_for_enough_records_but_not_for_ever(shop: Store):
+def test_a_micro_batch_waits_for_enough_records_but_not_indefinitely(shop: Store):
     clock = ManualClock(TIME)
     with Engine(shop.path, clock=clock, minOffsetsPerTrigger="30", maxTriggerDelay="10s", **EARLIEST) as query:
         assert len(query.trigger() or ()) == 140  # the first one does not wait
@@ -242,7 +242,7 @@ def test_a_trigger_that_knows_no_limits_takes_everything(shop: Store):
         ({"minOffsetsPerTrigger": "3"}, ReadMinRows(3)),
     ],
 )
-def test_spark_is_told_of_a_limit(shop: Store, options: dict[str, str], limit: object):
+def test_a_limit_is_reported_to_spark(shop: Store, options: dict[str, str], limit: object):
     with Engine(shop.path, **options) as query:
         assert query.reader.getDefaultReadLimit() == limit
 

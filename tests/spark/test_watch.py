@@ -102,7 +102,7 @@ def test_records_that_are_deleted_are_noticed(shop: Path):
     watch.close()
 
 
-def test_planning_what_is_at_rest_imports_no_kernels(shop: Path):
+def test_planning_a_closed_store_imports_no_kernels(shop: Path):
     plan = f"""
 import sys
 from pylog.spark import PylogDataSource

@@ -183,7 +183,7 @@ def test_noise_is_the_same_in_every_run() -> None:
     assert state == left(fs, crash)["a"] != b"0123456789"
 
 
-def test_an_overwrite_that_is_cut_leaves_the_old_bytes_behind_it() -> None:
+def test_an_overwrite_that_is_cut_leaves_the_old_bytes_after_it() -> None:
     fs = RecordingFileSystem()
     file = write(fs, "/a", b"abcdef")
     file.sync()
@@ -252,7 +252,7 @@ def test_what_a_dead_process_did_not_sync_can_still_be_lost_with_the_power() -> 
     assert {"a": b""} not in states_now(again)
 
 
-def test_after_a_power_loss_what_is_there_is_on_the_disk() -> None:
+def test_after_a_power_loss_the_remaining_bytes_are_durable() -> None:
     fs = RecordingFileSystem()
     write(fs, "/a", b"abc")
     again = restarted(fs.recording, Crash(2, (0, 1)))
@@ -260,7 +260,7 @@ def test_after_a_power_loss_what_is_there_is_on_the_disk() -> None:
     assert states_now(again) == [{"a": b"abc"}]
 
 
-def test_a_file_that_was_lost_leaves_its_number_to_nobody() -> None:
+def test_the_number_of_a_lost_file_is_not_used_again() -> None:
     fs = RecordingFileSystem()
     lost = write(fs, "/lost", b"").identity()
     again = restarted(fs.recording, Crash(2, ()))

@@ -53,7 +53,7 @@ def test_the_call_fails_once_with_its_number(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_the_call_fails_for_ever_until_it_is_healed(kind: str) -> None:
+def test_the_call_fails_until_it_is_healed(kind: str) -> None:
     fs, _, file = faulty()
     struck = call(kind, fs, file)
     fs.fail(kind, forever=True)

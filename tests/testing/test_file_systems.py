@@ -199,7 +199,7 @@ def test_a_rename_onto_itself_changes_nothing(here: Here) -> None:
     assert content(here, "a") == b"1"
 
 
-def test_a_directory_is_renamed_with_what_is_in_it_but_not_over_something(here: Here) -> None:
+def test_a_directory_is_renamed_with_its_content_but_not_over_something(here: Here) -> None:
     fs, directory = here
     source, target = join(directory, "s"), join(directory, "t")
     fs.make_directory(source)
@@ -234,7 +234,7 @@ def test_syncing_is_allowed_at_any_time(here: Here) -> None:
     assert content(here, "a") == b"1"
 
 
-def test_bytes_can_be_sent_to_the_disk_early_and_whoever_does_is_never_told_of_a_failure(here: Here) -> None:
+def test_bytes_can_be_sent_to_the_disk_early_and_the_sender_never_gets_a_failure(here: Here) -> None:
     """The sync tells: what is only a hint must not take the error from it, nor fail for a file that a thread has closed."""
     file = here[0].open(written(here, "f", b"abcdef"), write=True)
     file.write_back(0, 6)
@@ -299,7 +299,7 @@ def test_a_lock_file_knows_whether_its_name_still_leads_to_it(here: Here) -> Non
     new.close()
 
 
-def test_somebody_who_holds_a_lock_is_noticed(here: Here) -> None:
+def test_a_held_lock_is_noticed(here: Here) -> None:
     fs, directory = here
     path = join(directory, "lock")
     assert fs.lock_owner(path) is None

@@ -45,7 +45,7 @@ def test_a_flush_makes_durable_what_lies_before_its_end() -> None:
 
 
 @pytest.mark.parametrize("found", ["axc", "acb", "abcx", "bc", "aabc"])
-def test_records_that_nobody_appended_there_are_noticed(found: str) -> None:
+def test_records_that_were_never_appended_there_are_noticed(found: str) -> None:
     assert not ok(model_of("a", "bc"), found, POWER_LOSS)
 
 
@@ -56,7 +56,7 @@ def test_what_was_refused_and_cut_off_again_never_comes_back() -> None:
     assert accepted(model, POWER_LOSS, "abc") == ["ab"]
 
 
-def test_while_a_truncation_is_under_way_every_end_behind_it_is_legal() -> None:
+def test_while_a_truncation_is_under_way_every_end_beyond_it_is_legal() -> None:
     model = model_of("abcd")
     model.truncate(2)
     for after in BOTH:

@@ -36,7 +36,7 @@ def only(found: Verification) -> Affected:
 
 @pytest.mark.damaged("bytes are appended after its end")
 @pytest.mark.parametrize("tail", [b"what is this?", bytes(100), b"\x00" * 11 + b"\x01"], ids=["text", "zeros", "few"])
-def test_bytes_behind_the_end_of_a_closed_log_are_told_with_their_place(log: Path, tail: bytes) -> None:
+def test_bytes_beyond_the_end_of_a_closed_log_are_reported_with_their_position(log: Path, tail: bytes) -> None:
     size = log.stat().st_size
     log.write_bytes(log.read_bytes() + tail)
     found = verify(str(log.parent.parent))
@@ -50,7 +50,7 @@ def test_bytes_behind_the_end_of_a_closed_log_are_told_with_their_place(log: Pat
 
 
 @pytest.mark.damaged("bytes are appended after its end")
-def test_batches_that_another_program_appended_are_told_apart_from_bytes_that_are_none(log: Path, tmp_path: Path) -> None:
+def test_batches_that_another_program_appended_are_distinguished_from_bytes_that_are_none(log: Path, tmp_path: Path) -> None:
     size = log.stat().st_size
     longer = written(tmp_path / "longer", 7).read_bytes()
     log.write_bytes(longer + b"rest")
@@ -69,7 +69,7 @@ def test_a_batch_that_does_not_go_on_from_the_end_is_no_batch_of_the_log(log: Pa
 
 
 @pytest.mark.damaged("bytes are appended after its end")
-def test_repair_takes_out_what_is_behind_the_end_and_a_broker_may_have_the_rest(log: Path) -> None:
+def test_repair_removes_the_bytes_beyond_the_end_and_a_broker_may_open_the_rest(log: Path) -> None:
     root, whole = log.parent.parent, log.read_bytes()
     log.write_bytes(whole + b"what is this?")
     with pytest.raises(pylog.CorruptionError, match="after its end"):
@@ -82,7 +82,7 @@ def test_repair_takes_out_what_is_behind_the_end_and_a_broker_may_have_the_rest(
 
 
 @pytest.mark.slow
-def test_a_log_that_somebody_has_open_may_have_a_write_under_way_behind_its_end(log: Path) -> None:
+def test_a_log_that_a_process_has_open_may_have_a_write_under_way_beyond_its_end(log: Path) -> None:
     root = log.parent.parent
     with Neighbour() as other:
         other.run("import pylog\nstore = pylog.open(path)\nlog = store.log('t')", path=str(root))
@@ -92,5 +92,5 @@ def test_a_log_that_somebody_has_open_may_have_a_write_under_way_behind_its_end(
         log.write_bytes(whole)
 
 
-def test_a_sound_log_has_nothing_behind_its_end(log: Path) -> None:
+def test_a_sound_log_has_no_bytes_beyond_its_end(log: Path) -> None:
     assert verify(str(log.parent.parent)).affected == ()

@@ -108,7 +108,7 @@ def test_other_batches_are_the_same_by_records_and_not_by_bytes(tmp_path: Path, 
     assert all(what.endswith("only left") for each in by_bytes.first[1:] for what in each.what)
 
 
-def test_topics_options_and_partitions_that_differ_are_told(shop: Path, backup: Path) -> None:
+def test_topics_options_and_partitions_that_differ_are_reported(shop: Path, backup: Path) -> None:
     with pylog.open(backup) as store:
         store.alter_topic("orders", retention_ms=1000, segment_bytes=None)
         store.add_partitions("prices", 3)

@@ -126,7 +126,7 @@ def test_a_plan_names_topics_properties_and_files_and_writes_nothing(shop: Path)
     assert "offsets.retention.minutes" not in found.properties
 
 
-def test_what_a_broker_would_do_at_once_is_told(shop: Path) -> None:
+def test_what_a_broker_would_do_at_once_is_reported(shop: Path) -> None:
     with pylog.open(shop) as store:
         store.create_topic("old", segment_bytes=120)
         for number in range(4):
@@ -210,7 +210,7 @@ def test_what_would_go_wrong_with_a_broker_is_refused(
 
 
 @pytest.mark.slow
-def test_a_directory_that_somebody_has_open_is_refused(shop: Path) -> None:
+def test_a_directory_that_another_process_has_open_is_refused(shop: Path) -> None:
     found = plan_graduation(str(shop))
     with Neighbour() as other:
         other.run("import pylog\nstore = pylog.open(path)", path=str(shop))

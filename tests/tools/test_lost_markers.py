@@ -86,7 +86,7 @@ def test_a_damaged_marker_leaves_its_transaction_to_the_producers_next_one(root:
     assert max(changed) < offset
 
 
-def test_without_a_marker_behind_it_a_transaction_counts_as_open(root: Path) -> None:
+def test_a_transaction_without_a_marker_after_it_counts_as_open(root: Path) -> None:
     """All that is behind the end of the first segment is cut off with what ended the transaction that began there."""
     second = sorted((root / "txn-0").glob("*.log"))[1]
     spoil(second, 70)

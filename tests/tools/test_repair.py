@@ -178,7 +178,7 @@ def test_a_store_of_pylogs_own_is_repaired_with_its_seals_and_headers(tmp_path: 
         assert log.append(b"next") == 30
 
 
-def test_a_directory_that_somebody_writes_to_is_refused(tmp_path: Path):
+def test_a_directory_that_another_process_writes_to_is_refused(tmp_path: Path):
     damaged = variant("flip-crc-last")
     root = damaged.copy(tmp_path / "data")
     with pylog.open(root):
@@ -322,7 +322,7 @@ def between(log: pylog.Log, first: int, last: int) -> list[tuple[int, bytes | No
 # ---- links -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_link_to_a_partition_is_not_repaired_beside_who_writes_there(tmp_path: Path) -> None:
+def test_a_linked_partition_is_not_repaired_while_another_process_writes_it(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "shop") as store:
         store.create_topic("orders")
         store.log("orders").append_many([b"a"] * 10)

@@ -129,7 +129,7 @@ def test_no_name_path_reason_or_error_becomes_markup_wherever_it_stands() -> Non
 
 
 @pytest.mark.damaged("a batch is altered")
-def test_damage_is_drawn_red_and_told(shop: Path) -> None:
+def test_damage_is_drawn_red_and_reported(shop: Path) -> None:
     path = next(iter(sorted(shop.glob("orders-0/*.log"))))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

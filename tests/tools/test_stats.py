@@ -85,7 +85,7 @@ def test_keys_are_counted_when_asked_for(shop: Path) -> None:
     assert (keys.estimate(), keys.keys, keys.nulls, keys.size) == (7, 200, 1, 200 * 5)
 
 
-def test_how_far_groups_are_behind_is_told_the_farthest_first(shop: Path) -> None:
+def test_the_lag_of_groups_is_reported_largest_first(shop: Path) -> None:
     assert [(each.group, each.partition, each.lag) for each in group_lags(str(shop))] == [
         ("shipping", 1, 99),
         ("billing", 0, 90),
@@ -93,7 +93,7 @@ def test_how_far_groups_are_behind_is_told_the_farthest_first(shop: Path) -> Non
     ]
 
 
-def test_one_partitions_directory_can_be_looked_at_alone(shop: Path) -> None:
+def test_one_partitions_directory_can_be_read_alone(shop: Path) -> None:
     (found,) = collect(str(shop / "orders-1"))
     assert (found.name, found.stats.records) == ("orders", 100)
     assert group_lags(str(shop / "orders-1")) == []
@@ -107,7 +107,7 @@ def test_progress_reaches_the_end(shop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_damaged_is_left_out_and_told() -> None:
+def test_what_is_damaged_is_left_out_and_reported() -> None:
     for damaged in golden_data.corrupt_variants():
         if damaged.base != "mixed-codecs" or damaged.variant.startswith("cut-") or damaged.variant.endswith("-missing"):
             continue  # where something is gone without a trace, only checkpoints and seals know: `verify` asks them

@@ -31,7 +31,7 @@ def only(found: tuple[Affected, ...]) -> Affected:
 
 
 @pytest.mark.slow
-def test_every_damaged_copy_is_told_by_file_position_and_offsets():
+def test_every_damaged_copy_is_reported_by_file_position_and_offsets():
     for damaged in golden_data.corrupt_variants():
         found = verify(str(damaged.directory))
         assert (found.exit_code == SOUND) == (damaged.variant in HARMLESS), damaged.id
@@ -61,7 +61,7 @@ class Withheld(OsFileSystem):
         return super().read(path, limit)
 
 
-def test_a_topics_id_that_may_not_be_read_is_unreadable_and_nobody_is_told_to_have_it_made_again(tmp_path: Path):
+def test_a_topic_id_without_read_permission_is_unreadable_and_no_repair_is_advised(tmp_path: Path):
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t")
     metadata = tmp_path / "s" / "t-0" / "partition.metadata"
@@ -92,7 +92,9 @@ def test_directories_of_brokers_are_sound():
         ("zero-tail", "00000000000000000171.log", (None, None), "torn"),
     ],
 )
-def test_what_is_missing_derived_or_torn_is_told_apart(name: str, file: str, offsets: tuple[int | None, int | None], kind: str):
+def test_missing_derived_and_torn_files_are_distinguished(
+    name: str, file: str, offsets: tuple[int | None, int | None], kind: str
+):
     found = verify(str(variant(name).log_directory))
     told = only(found.affected)
     assert (Path(told.finding.path).name, told.finding.kind) == (file, kind)
@@ -138,7 +140,7 @@ def test_nothing_is_written_and_nothing_locked(tmp_path: Path):
         path.chmod(0o700)
 
 
-def test_what_cannot_be_read_is_told_apart_from_damage(tmp_path: Path):
+def test_what_cannot_be_read_is_distinguished_from_damage(tmp_path: Path):
     root = golden_data.case("4.3.0", "mixed-codecs").copy(tmp_path / "data")
     log = root / "mixed-codecs-0" / "00000000000000000114.log"
     log.unlink()
@@ -148,7 +150,7 @@ def test_what_cannot_be_read_is_told_apart_from_damage(tmp_path: Path):
     assert "not a regular file" in only(found.affected).finding.message
 
 
-def test_a_partition_that_the_catalog_names_and_nobody_finds_is_told(tmp_path: Path):
+def test_a_partition_of_the_catalog_that_is_missing_is_reported(tmp_path: Path):
     with pylog.open(tmp_path / "data") as store:
         store.create_topic("orders", partition_count=2)
     shutil.rmtree(tmp_path / "data" / "orders-1")

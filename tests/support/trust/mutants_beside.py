@@ -40,7 +40,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         file="pylog/log/reading/follower.py",
         text="                if not self._has_other_segments():\n                    raise\n",
         replacement="                raise\n",
-        tests=(_FILES + "test_the_stable_offset_is_found_although_segments_go_while_transactions_are_looked_for[truncate]",),
+        tests=(_FILES + "test_the_stable_offset_is_found_while_segments_are_deleted[truncate]",),
         why="stable_offset raises 'No such file' next to another process that truncates.",
     ),
     Mutant(

@@ -103,7 +103,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         replacement="        if core is not None and not core.is_open:\n            core.departing",
         tests=(
             "tests/test_life_cycle.py::test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor",
-            "tests/test_life_cycle.py::test_a_consumer_that_an_exception_leaves_behind_leaves_its_group",
+            "tests/test_life_cycle.py::test_a_consumer_abandoned_by_an_exception_leaves_its_group",
         ),
         why="A consumer that is dropped without close keeps its partitions from others.",
     ),
@@ -114,7 +114,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         replacement="",
         tests=(
             "tests/consumer/test_wakeup.py::test_commits_and_other_calls_take_no_notice_of_it",
-            "tests/consumer/test_wakeup.py::test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_handed_out_by_the_next",
+            "tests/consumer/test_wakeup.py::test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_returned_by_the_next",
         ),
         why="A poll that waits cannot be ended from another thread.",
     ),

@@ -49,7 +49,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         text="if entry.is_directory or entry.is_link else None",
         replacement="if entry.is_directory and not entry.is_link else None",
         tests=(
-            "tests/test_links.py::test_partitions_behind_links_are_read_by_every_way",
+            "tests/test_links.py::test_linked_partitions_are_read_through_every_interface",
             "tests/test_links.py::test_a_link_that_is_not_followed_is_an_error_in_words_by_every_way",
         ),
         why="A partition behind a symbolic link is left out of every answer.",
