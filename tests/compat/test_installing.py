@@ -100,7 +100,7 @@ def test_two_clusters_are_two_directories(tmp_path: Path) -> None:
     assert printed(installed("'dir-a', clusters={'b:9092': 'dir-b'}", program), tmp_path) == "{'b'}\n"
 
 
-def test_the_real_package_that_is_imported_already_is_refused_with_who_has_its_classes(tmp_path: Path) -> None:
+def test_the_real_package_that_is_imported_already_is_refused_with_the_module_that_has_its_classes(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("from kafka import KafkaProducer\n")
     program = """
         import shop
