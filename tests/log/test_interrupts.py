@@ -16,7 +16,7 @@ import pytest
 
 import pylog
 from pylog import Durability, Log
-from pylog.directory import locks
+from pylog.directory import byte_lock, locks
 from pylog.errors import IllegalStateError
 from pylog.log import state
 from pylog.log.writing import group_commit
@@ -235,7 +235,7 @@ def test_wherever_an_interrupt_comes_under_a_lock_of_the_directory_the_lock_is_r
         one.log("t").append(b"o")
         one.create_topic(f"there{number}")
         one.log("c").append_many([(b"key", bytes(300))] * 10)  # a segment
-        came = interrupted_at_step(number, lambda: work(one, number), (locks.__file__, contextlib.__file__))  # noqa: B023
+        came = interrupted_at_step(number, lambda: work(one, number), (locks.__file__, byte_lock.__file__, contextlib.__file__))  # noqa: B023
         in_another_thread(lambda: one.create_topic(f"by-another-thread-{number}"))  # noqa: B023
         in_another_thread(lambda: one.compact("c"))
         other.create_topic(f"by-another-process-{number}")
