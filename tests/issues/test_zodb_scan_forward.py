@@ -234,6 +234,11 @@ def a_snapshot_behind_the_end(fs: MemoryFileSystem) -> None:
     put(fs, f"{PARTITION}/{19:020d}.snapshot", b"nonsense")
 
 
+def snapshots_of_earlier_shutdowns(fs: MemoryFileSystem) -> None:
+    for offset in (1, 2):
+        put(fs, f"{PARTITION}/{offset:020d}.snapshot", b"nonsense")
+
+
 def no_indexes(fs: MemoryFileSystem) -> None:
     for entry in fs.list(PARTITION):
         if entry.name.endswith("index"):
@@ -253,6 +258,11 @@ def a_finished_compaction(fs: MemoryFileSystem) -> None:
     for suffix in (".log", ".index", ".timeindex"):
         fs.rename(FIRST + suffix, f"{FIRST}{suffix}.swap")
         put(fs, f"{MIDDLE}{suffix}.deleted", b"")
+
+
+def a_finished_compaction_of_a_sealed_segment(fs: MemoryFileSystem) -> None:
+    a_finished_compaction(fs)
+    put(fs, f"{FIRST}.seal.swap", content(fs, FIRST + ".seal"))
 
 
 def an_unfinished_compaction(fs: MemoryFileSystem) -> None:
@@ -306,10 +316,12 @@ WRONG: list[Callable[[MemoryFileSystem], None]] = [
     damaged_partition_metadata,
     damaged_snapshots,
     a_snapshot_behind_the_end,
+    snapshots_of_earlier_shutdowns,
     no_indexes,
     a_time_index_without_its_end,
     an_index_that_leads_into_damage,
     a_finished_compaction,
+    a_finished_compaction_of_a_sealed_segment,
     an_unfinished_compaction,
     a_hole_that_a_power_loss_left,
     no_segments,

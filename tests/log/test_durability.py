@@ -171,7 +171,7 @@ def test_every_way_to_append_takes_a_level(log: pylog.Log) -> None:
     assert (log.durable_offset, log.end_offset) == (1, 5)
 
 
-@pytest.mark.parametrize("wrong", ["sync", 0, True, Durability])
+@pytest.mark.parametrize("wrong", ["disk", 0, True, Durability])
 def test_what_is_no_level_is_refused_before_anything_is_written(log: pylog.Log, wrong: object) -> None:
     with pytest.raises(pylog.InvalidArgumentError):
         log.append(b"never", durability=wrong)  # type: ignore[arg-type]
