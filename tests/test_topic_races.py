@@ -180,7 +180,7 @@ def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
     assert two.topics() == {}
 
 
-@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_logs.close_topic"), ("close", "_close_logs")])
+@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_logs.check_names"), ("close", "_close_logs")])
 def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_other_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, step: str
 ) -> None:

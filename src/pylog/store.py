@@ -41,7 +41,8 @@ class Store(FactoryMade, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
-    store in mode "r" takes no lock and writes nothing; it sees appends by other processes.
+    store in mode "r" takes no lock and writes nothing; it sees appends by other processes. Once it is closed, calls that need a
+    file raise `ClosedError`, also those of the objects obtained from it.
 
     Attributes:
         path: the directory, as given to `pylog.open`.

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 import pylog
 from pylog import ClosedError, Durability, Store, TopicPartition, UnknownTopicOrPartitionError
 from pylog.fs import Gate, living
+from pylog.log.checking import check
+from pylog.log.maintenance.cleaning_round import CleaningRound
 from pylog.store import manager_of
+from support.engines import engine_of
 
 PLACE = TopicPartition("t", 0)
 
@@ -203,3 +207,51 @@ def test_calls_for_all_partitions_pass_over_a_topic_that_another_thread_deletes(
     for thread in threads:
         thread.join(60)
     assert wrong == []
+
+
+@pytest.mark.parametrize("call", ["compact", "tick"])
+@pytest.mark.pair("compaction", "close")
+@pytest.mark.parametrize("end", ["delete_topic", "its beginning", "close"])
+def test_a_compaction_passes_over_a_topic_that_is_deleted_meanwhile_and_says_that_the_store_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, end: str
+) -> None:
+    store = pylog.open(tmp_path / "s", durability=Durability.OS)
+    store.create_topic("t", cleanup_policy="compact", segment_bytes=500, min_cleanable_dirty_ratio=0.01)
+    for number in range(60):
+        store.log("t").append(b"x" * 50, key=b"%d" % (number % 3))
+    rewrite = CleaningRound._swap
+    log = store.log("t")
+    ends: dict[str, Callable[[], object]] = {
+        "delete_topic": lambda: store.delete_topic("t"),
+        "its beginning": lambda: engine_of(log).close(deleted=True),  # before the directory is renamed
+        "close": store.close,
+    }
+
+    def ended_meanwhile(cleaning: Any, *given: Any) -> Any:
+        monkeypatch.undo()
+        ends[end]()
+        return rewrite(cleaning, *given)
+
+    monkeypatch.setattr(CleaningRound, "_swap", ended_meanwhile)
+    with pytest.raises(ClosedError) if end == "close" else nullcontext():  # it goes on with the other partitions
+        getattr(store, call)(*["t"] * (call == "compact"))
+    store.close()
+
+
+def test_a_check_finds_nothing_in_a_topic_that_is_deleted_and_created_again_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.log("t").delete_records(10)
+    read = check.read_ends
+
+    def deleted_meanwhile(*given: Any) -> Any:
+        monkeypatch.undo()
+        ends = read(*given)
+        store.delete_topic("t")
+        store.create_topic("t")
+        store.log("t").append(b"x")
+        return ends
+
+    monkeypatch.setattr(check, "read_ends", deleted_meanwhile)
+    report = store.check()
+    assert report.ok, str(report)

@@ -1,4 +1,4 @@
-"""Each public method that reads, called by three threads at once, next to each change of a log, by this process and another one.
+"""Each public method, called by three threads at once, next to each change of a log, by this process and another one.
 
 The methods and their judges are those of the campaign `./dev torture beside`. tests/campaign/test_beside.py fails if a public
 method has neither a judge there nor a reason to have none.
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from support.campaign.beside import CELL_SECONDS, CHANGES, READS, read_beside
+from support.campaign.beside_calls import CALLS, THREADS, call_beside
+
+BY = pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
 
 
 @pytest.mark.sampled(15)
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
+@BY
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("scan and follow", "option change")
 @pytest.mark.pair("time search", "option change")
@@ -23,3 +26,18 @@ def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, ch
     done = read_beside(tmp_path, 7, CELL_SECONDS * len(READS), elsewhere=elsewhere, only=change)
     assert not done["violations"], done["violations"][0]
     assert done["calls"] >= len(READS)
+
+
+@pytest.mark.sampled(15)
+@BY
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.pair("option change", "close")
+@pytest.mark.pair("compaction", "close")
+@pytest.mark.pair("compaction", "truncation")
+@pytest.mark.pair("truncation", "second process")
+@pytest.mark.pair("delete_records", "second process")
+def test_every_method_that_changes_something_is_right_next_to_each_change(tmp_path: Path, change: str, elsewhere: bool) -> None:
+    done = call_beside(tmp_path, 7, elsewhere=elsewhere, only=change)
+    assert not done["violations"], done["violations"][0]
+    assert done["calls"] >= THREADS * len(CALLS)
+    assert done["steps"] > 0

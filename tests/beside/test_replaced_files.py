@@ -14,6 +14,7 @@ import pylog
 from pylog import Durability, Store
 from pylog.cli.describe import _partition as describe_partition
 from pylog.fs import OsFileSystem
+from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.checking.report import Report
 from pylog.log.durable_point import DurablePointFile
 from pylog.log.state import LogState
@@ -168,3 +169,32 @@ def test_describe_answers_while_segments_are_deleted(path: str, writer: Store) -
     ended.set()
     thread.join()
     assert wrong == []
+
+
+@pytest.mark.pair("compaction", "second process")
+@pytest.mark.pair("truncation", "second process")
+@pytest.mark.parametrize("change", ["truncate", "compaction"])
+def test_an_index_that_a_read_rebuilds_is_not_written_for_a_file_that_has_replaced_the_one_it_read(
+    path: str, writer: Store, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    finish = SegmentIndexBuilder.finish
+    with pylog.open(path, durability=Durability.OS) as store:
+        assert store.log("t").end_offset == 60
+        os.remove(f"{path}/t-0/{0:020}.index")
+
+        def replaced_meanwhile(builder: SegmentIndexBuilder) -> None:
+            finish(builder)
+            if not done:
+                done.append(True)
+                CHANGES[change](writer)
+
+        monkeypatch.setattr(SegmentIndexBuilder, "finish", replaced_meanwhile)
+        list(store.log("t").records(3, 5))
+        monkeypatch.undo()
+        assert done
+        for each in (store, writer):
+            report = each.verify()
+            assert report.ok, str(report)
+            report = each.check()
+            assert report.ok, str(report)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -99,3 +101,10 @@ def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeyp
     assert answers == [42] * 8
     assert len(compiled) == 1
     assert not global_compiler_lock.is_locked()
+
+
+def test_what_a_kernels_first_call_imports_is_imported_with_the_kernels() -> None:
+    """numpy imports `numpy.ma` at its first use, and fails in a thread that uses it during another one's import."""
+    code = "import sys, pylog.record.memory; print('numpy.ma' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert told == "True\n"

@@ -31,7 +31,8 @@ from pylog.record.types import (
 class Log(FactoryMade, factory="Store.log"):
     """One partition of a topic: an ordered list of segments. Obtained from `Store.log`; closed with its store.
 
-    Every method may be called from any thread.
+    Every method may be called from any thread. Once the topic is deleted, by this process or another one, methods raise
+    `UnknownTopicOrPartitionError`; once the store is closed, `ClosedError`.
 
     Attributes:
         partition: the topic's name and the number of the partition.

@@ -349,7 +349,7 @@ class PartitionLog:
     def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
         """Returns the log as a compaction `Task`. Raises as `writer`."""
         refreshed = partial(self.snapshot, committed=True, wait=True)
-        return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms)
+        return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms, self._gate.explaining)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 

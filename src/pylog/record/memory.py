@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+import numpy.ma  # numba uses it at a kernel's first call, where several threads may import it at once
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils

@@ -8,7 +8,8 @@ an index are hints: they are checked, and if one does not fit, the segment is wa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -56,12 +57,12 @@ class LogSegment:
         open_files: counts it while it has its file open, and may ask it to release that.
         sealed: whether the segment is closed for appends.
         mapped: whether its file may be mapped once the segment is sealed.
-        writable: whether rebuilt indexes may be written.
+        if_free: enters the partition's lock if it is free, under which rebuilt indexes are written; None if they are not.
         interval_bytes: the index interval for rebuilt indexes.
         log_name: the `.log` file's name if it is not the usual one (when a swap must be completed).
         pending: the suffixes of its other files that still have a swap's name although the `.log` file has its final name.
 
-    Opening a partition makes one object for each of its segments, so what most segments never set is an attribute of the class.
+    Opening a partition makes one object for each of its segments, so attributes that most never set are those of the class.
     """
 
     appends = AppendTimesAtFirstUse()
@@ -71,6 +72,7 @@ class LogSegment:
     index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
     index_ends_early = False  # the same, and damage ended it before the segment's end
     _file: LogFile | None = None
+    _identity: tuple[int, int] | None = None  # of the file, if its name led to it before and after it was opened
     _kept = False
     _offset_index: OffsetIndex | None = None
     _time_index: TimeIndex | None = None
@@ -89,7 +91,7 @@ class LogSegment:
         open_files: OpenFiles,
         sealed: bool = True,
         mapped: bool = False,
-        writable: bool = False,
+        if_free: Callable[[], AbstractContextManager[bool]] | None = None,
         interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES,
         log_name: str | None = None,
         pending: Collection[str] = (),
@@ -104,7 +106,7 @@ class LogSegment:
         self.pending = pending
         self._suffix = "" if self.log_name.endswith(LOG) else self.log_name.partition(LOG)[2]
         self._mapped = mapped
-        self._writable = writable
+        self._if_free = if_free
         self._interval_bytes = interval_bytes
         self._open_files = open_files
 
@@ -127,7 +129,9 @@ class LogSegment:
         """Returns the open `.log` file. Keep the reference while reading, because the segment may release its own."""
         file = self._file
         if file is None:
+            identity = self.fs.identity(self.path)
             file = self._file = LogFile(self.fs, self.path, mapped=self._mapped and self.sealed)
+            self._identity = identity if identity == self.fs.identity(self.path) else None
             self._open_files.opened(self)
         return file
 
@@ -146,8 +150,8 @@ class LogSegment:
         self.offset_index()
         self.transactions()
 
-    def inode(self) -> int:
-        """Returns the inode of its `.log` file, which differs for each file that ever has this name."""
+    def inode(self) -> int:  # differs for each file that ever has this name
+        """Returns the inode of its `.log` file."""
         return inode_of(self.fs, self.path)
 
     def regions(self, position: int, end: int | None = None, *, verify: bool = False) -> Iterator[Region]:
@@ -179,7 +183,7 @@ class LogSegment:
             path = self.path_of(TRANSACTION_INDEX)
             data, fault, *_ = kinds.TRANSACTIONS.fetch_derived(self.fs, path, self.size)
             if fault is not None:
-                self._log_rebuilt(fault)
+                trace.later(trace.REBUILT, path=self.directory, reason=fault)
             index, damaged = kinds.TRANSACTIONS.parsed(data or b"", path, self.base_offset)
             self._transactions_whole = bool(data) and not damaged and len(data or b"") % TRANSACTION_ENTRY_SIZE == 0
             self._transactions = index
@@ -204,7 +208,7 @@ class LogSegment:
             index = index.appended(entry)
         self._transactions = index
         self._transactions_whole &= complete or not missing
-        if missing and complete and self._writable:
+        if missing and complete and self._if_free is not None:
             write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -228,11 +232,8 @@ class LogSegment:
             data, fault, *_ = kind.fetch_derived(self.fs, path, self.size)
             found = np.frombuffer(data, np.uint8) if data is not None else None
         if fault is not None:
-            self._log_rebuilt(fault)
+            trace.later(trace.REBUILT, path=self.directory, reason=fault)
         return found
-
-    def _log_rebuilt(self, fault: str) -> None:
-        trace.later(trace.REBUILT, path=self.directory, reason=fault)
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Returns whether the last entries match the file; earlier entries are checked when they are used."""
@@ -277,8 +278,8 @@ class LogSegment:
 
         Damage ends the indexes early; records after it are found by searching. Cost: one pass over the headers.
         """
-        builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
-        for region in self.regions(0):
+        builder, file = SegmentIndexBuilder(self.base_offset, self._interval_bytes), self.file()
+        for region in file.regions(0, self.size):
             count = ordered_batches(region, self.base_offset)
             builder.add(region.table, count, position=region.shift)
             self.index_ends_early = count < region.table.shape[1] or region.status not in (kernels.OK, kernels.FULL)
@@ -287,9 +288,10 @@ class LogSegment:
         builder.finish()
         self.index_is_of_headers, self._is_index_mapped = True, False
         self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
-        if self._writable and self.sealed:
-            with contextlib.suppress(StorageFailedError):  # a full disk, or another process doing the same, does not stop reads
-                self.write_indexes(builder)
+        if self._if_free is not None and self.sealed:
+            with contextlib.suppress(StorageFailedError), self._if_free() as free:  # a full disk does not stop reads
+                if free and file is self._file and self._identity == self.fs.identity(self.path):
+                    self.write_indexes(builder)  # else another file has replaced it, or may do so now
         return builder
 
     def write_indexes(self, builder: SegmentIndexBuilder) -> None:

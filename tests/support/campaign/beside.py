@@ -7,9 +7,7 @@ offset, and its timestamp follows from it, so that each answer can be judged by 
 from __future__ import annotations
 
 import itertools
-import mmap
 import random
-import struct
 import sys
 import tempfile
 import threading
@@ -23,6 +21,7 @@ from typing import Any, Final
 import pylog
 from pylog import TopicPartition
 from pylog.store import manager_of
+from support.campaign.beside_board import Board
 from support.engines import engine_of
 from support.faults.neighbours import Neighbour
 
@@ -34,6 +33,9 @@ THREADS: Final = 3
 SLOW: Final = 0.2  # how often a method is called that takes long
 SWITCH_SECONDS: Final = 1e-6
 CELL_SECONDS: Final = 0.1  # of one method next to one change
+PATIENCE: Final = 60.0  # seconds for the slowest of the threads
+LONGEST_TURN_SECONDS: Final = 0.5  # of one method, while it waits for a change beside it
+ROLLS_KEPT: Final = 200  # steps after which a log is trimmed that is only rolled
 CHANGES = {"roll": 0, "truncate": 18, "delete_records": 19, "compaction": 21, "tick": 22, "alter_topic": 23}  # see `step`
 CHANGES |= {"close": 24, "delete_topic": 25}  # of which the second creates the topic again
 PASSING: Final[dict[str | None, tuple[type[Exception], ...]]] = {  # what calls may raise then
@@ -48,44 +50,6 @@ OPTIONS: Final[dict[str, Any]] = {
     "index_interval_bytes": 200,
     "message_timestamp_before_max_ms": (1 << 63) - 1,
 }
-
-
-class Board:
-    """The end of the log that the writer vouches for, and the number of its truncations, for readers in all processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("r+b")
-        self._memory = mmap.mmap(self._file.fileno(), 16)
-
-    @classmethod
-    def new(cls, path: Path) -> Board:
-        path.write_bytes(bytes(16))
-        return cls(path)
-
-    @property
-    def end(self) -> int:
-        found: int = struct.unpack("q", self._memory[:8])[0]
-        return found
-
-    @end.setter
-    def end(self, end: int) -> None:
-        self._memory[:8] = struct.pack("q", end)
-
-    @property
-    def truncations(self) -> int:
-        found: int = struct.unpack("q", self._memory[8:])[0]
-        return found
-
-    def has_changed(self, before: int) -> bool:
-        """Whether the store was closed or the topic deleted since, or is being: the number is odd meanwhile."""
-        return before % 2 == 1 or self.truncations != before
-
-    def note_truncation(self) -> None:
-        self._memory[8:] = struct.pack("q", self.truncations + 1)
-
-    def close(self) -> None:
-        self._memory.close()
-        self._file.close()
 
 
 # ---- the writer ----------------------------------------------------------------------------------------------------------------
@@ -139,6 +103,10 @@ class Writer:
             self._close()
         else:
             self._delete_topic()
+        if self._only is not None and choice == CHANGES[self._only]:
+            self._board.note_change()
+        if self._only == "roll" and self.steps % ROLLS_KEPT == 0:
+            self._log.delete_records(max(self._log.start_offset, self._end - KEPT))  # so that checks of it stay short
 
     def _close(self) -> None:
         self._board.note_truncation()
@@ -166,13 +134,13 @@ class Writer:
         self.append(1)
 
 
-def write(path: str, board: str, seed: int, seconds: float, only: str | None = None) -> int:
-    """Writes for a while, in the process that this is called in. Returns how many steps that were."""
+def write(path: str, board: str, seed: int, only: str | None = None) -> int:
+    """Writes until it is told to end, in the process that this is called in. Returns how many steps that were."""
     there = Board(Path(board))
     writer = Writer(pylog.open(path, durability=pylog.Durability.OS), there, seed, only)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while not there.is_over:
         writer.step()
+        time.sleep(0.002 if only else 0)
     writer.store.close()
     return writer.steps
 
@@ -454,7 +422,8 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool, 
         seed: of what writer and readers choose.
         seconds: how long.
         elsewhere: the writer is in another process.
-        only: a change, by its name in `CHANGES`: all threads call the same method for a while, then the next one.
+        only: a change, by its name in `CHANGES`: all threads call the same method for a while, each once at least, then the
+            next one.
 
     Returns:
         How many calls and steps there were, and what was wrong, as texts.
@@ -468,17 +437,10 @@ def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool, 
             writer.append(10)
         if elsewhere:
             with Neighbour() as other:
-                code = "import sys; sys.path.append(tests); from support.campaign.beside import write; "
-                code += "write(path, board, seed, seconds, only)"
-                other.run("only = given", given=only)
-                other.begin(
-                    code,
-                    tests=str(Path(__file__).parents[2]),
-                    path=str(path),
-                    board=str(directory / "board"),
-                    seed=seed,
-                    seconds=seconds,
-                )
+                code = "import sys; sys.path.append(tests); from support.campaign.beside import write"
+                given = {"path": str(path), "board": str(directory / "board"), "seed": seed, "only": only}
+                other.run(code, tests=str(Path(__file__).parents[2]), **given)
+                other.begin("write(path, board, seed, only)")
                 done = _read_in_threads(writer, board, seed, seconds, only, elsewhere=True)
                 done["steps"] = other.answer()
         else:
@@ -497,42 +459,83 @@ def closing_store(writer: Writer) -> Iterator[None]:
         writer.store.close()
 
 
+class _Readers:
+    """Threads that call methods: all the same one next to a change, for a while each, else each what it chooses."""
+
+    def __init__(self, writer: Writer, board: Board, seconds: float, only: str | None, *, elsewhere: bool) -> None:
+        self._writer = writer
+        self._board = board
+        self._seconds = seconds
+        self._only = only
+        self._passing = () if only == "close" and elsewhere else PASSING.get(only, ())
+        self._together = threading.Barrier(THREADS)
+        self.seen: dict[int, bytes] | None = None if only == "delete_topic" else {}
+        self.wrong: list[str] = []
+        self.calls = 0
+
+    def work(self, seed: int) -> None:
+        """What each thread does."""
+        try:
+            with suppress(threading.BrokenBarrierError):
+                self._work(self._reader(seed))
+        except Exception:  # noqa: BLE001 - it would end the thread without a word
+            self.wrong.append(traceback.format_exc())
+            self._together.abort()
+
+    def _work(self, reader: Reader) -> None:
+        for one in self._turns(reader):
+            self.calls += 1
+            self._call(one, reader)
+            if self.wrong:
+                self._together.abort()
+                break
+        reader.consumer.close()
+
+    def _reader(self, seed: int) -> Reader:
+        while True:
+            since = self._board.truncations
+            try:
+                return Reader(self._writer.store, self._board, self.seen, seed)
+            except self._passing:
+                assert self._board.has_changed(since)
+                time.sleep(0.001)
+
+    def _turns(self, reader: Reader) -> Iterator[Read]:
+        deadline = time.monotonic() + self._seconds
+        while self._only is None and time.monotonic() < deadline:
+            yield reader.rng.choice(READS)
+        for one in READS if self._only else ():
+            self._together.wait(PATIENCE)
+            end, changes = time.monotonic() + self._seconds / len(READS), self._board.changes
+            yield one
+            while time.monotonic() < (end if self._board.changes > changes else end + LONGEST_TURN_SECONDS):
+                yield one
+
+    def _call(self, one: Read, reader: Reader) -> None:
+        try:
+            one(reader)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            if isinstance(error, self._passing) and self._board.has_changed(reader.since):
+                reader.use_next(lambda: self._writer.store)
+            else:
+                self.wrong.append(f"{one.__name__}: {traceback.format_exc()}")
+
+
 def _read_in_threads(
     writer: Writer, board: Board, seed: int, seconds: float, only: str | None, *, elsewhere: bool
 ) -> dict[str, Any]:
-    seen: dict[int, bytes] | None = None if only == "delete_topic" else {}
-    passing = () if only == "close" and elsewhere else PASSING.get(only, ())
-    wrong: list[str] = []
-    calls = [0] * THREADS
-
-    def work(number: int) -> None:
-        reader = Reader(writer.store, board, seen, seed * THREADS + number)
-        while time.monotonic() < deadline and not wrong:
-            turn = int((deadline - time.monotonic()) / CELL_SECONDS)
-            one = READS[turn % len(READS)] if only else reader.rng.choice(READS)
-            calls[number] += 1
-            try:
-                one(reader)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-                if isinstance(error, passing) and board.has_changed(reader.since):
-                    reader.use_next(lambda: writer.store)
-                else:
-                    wrong.append(f"{one.__name__}: {traceback.format_exc()}")
-        reader.consumer.close()
-
+    readers = _Readers(writer, board, seconds, only, elsewhere=elsewhere)
     _warm_up(writer.store, board, seed)
-    deadline = time.monotonic() + seconds
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    threads = [threading.Thread(target=readers.work, args=(seed * THREADS + number,)) for number in range(THREADS)]
     with hurried():
         for thread in threads:
             thread.start()
-        while time.monotonic() < deadline and not wrong:
+        while any(thread.is_alive() for thread in threads):
             if not elsewhere:
                 writer.step()
             time.sleep(0.0005)
-        for thread in threads:
-            thread.join()
-    return {"calls": sum(calls), "violations": wrong}
+    board.end_writing()
+    return {"calls": readers.calls, "violations": readers.wrong}
 
 
 def _warm_up(store: pylog.Store, board: Board, seed: int) -> None:

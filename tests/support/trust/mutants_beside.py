@@ -6,6 +6,8 @@ from typing import Final
 
 from support.trust.mutant import Mutant
 
+_CLOSE: Final = "tests/beside/test_close.py::"
+_BEGINNING: Final = "its beginning-compact"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
@@ -155,5 +157,41 @@ BESIDE: Final[tuple[Mutant, ...]] = (
             "tests/beside/test_close.py::test_a_poll_during_the_close_of_its_store_says_that_it_is_closed_and_not_that_the_consumer_is_shared",
         ),
         why="A poll raises IllegalStateError while another thread closes the store.",
+    ),
+    Mutant(
+        name="a_reader_writes_its_index_for_whatever_has_the_name",
+        file="pylog/segment/segment.py",
+        text="                if free and file is self._file and self._identity == self.fs.identity(self.path):\n",
+        replacement="                if free:\n",
+        tests=(
+            _FILES + "test_an_index_that_a_read_rebuilds_is_not_written_for_a_file_that_has_replaced_the_one_it_read[compaction]",
+        ),
+        why="A read that rebuilds an index during a compaction leaves it for the compacted segment: `check` finds it damaged.",
+    ),
+    Mutant(
+        name="a_compaction_says_bad_file_descriptor",
+        file="pylog/log/maintenance/cleaner.py",
+        text="    with task.explaining():\n        return _clean_or_tell(task)\n",
+        replacement="    return _clean_or_tell(task)\n",
+        tests=(
+            f"{_CLOSE}test_a_compaction_passes_over_a_topic_that_is_deleted_meanwhile_and_says_that_the_store_was_closed[{_BEGINNING}]",
+        ),
+        why="`compact` raises EBADF while another thread deletes the topic.",
+    ),
+    Mutant(
+        name="a_check_goes_by_the_checkpoints_of_before",
+        file="pylog/log/checking/check.py",
+        text="        log_start = _start_now(partition, ends)  # the topic may have been deleted and created again since\n",
+        replacement="        pass\n",
+        tests=("tests/beside/test_close.py::test_a_check_finds_nothing_in_a_topic_that_is_deleted_and_created_again_meanwhile",),
+        why="`check` finds a log start after the log's in a topic that was deleted and created again during the check.",
+    ),
+    Mutant(
+        name="numpys_masked_arrays_are_imported_at_the_first_call",
+        file="pylog/record/memory.py",
+        text="import numpy.ma  # ",
+        replacement="# ",
+        tests=(_FIRST + "test_what_a_kernels_first_call_imports_is_imported_with_the_kernels",),
+        why="RecursionError in threads that make the first calls of a process.",
     ),
 )

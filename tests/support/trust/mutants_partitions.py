@@ -387,8 +387,8 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_replay_over_damage_completes_an_index",
         file="pylog/segment/segment.py",
-        text="        if missing and complete and self._writable:\n",
-        replacement="        if missing and self._writable:\n",
+        text="        if missing and complete and self._if_free is not None:\n",
+        replacement="        if missing and self._if_free is not None:\n",
         tests=("tests/log/test_unknown_outcomes.py::test_a_replay_over_damage_writes_no_index_that_passes_for_a_complete_one",),
         why="An index that was rebuilt over a damaged marker proves later that the transaction was committed.",
     ),

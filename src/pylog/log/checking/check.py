@@ -174,15 +174,25 @@ def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
         if reached > state.end_offset and not partition.has_moved():
             yield partition.short_of(reached, RECOVERY_POINT)
     if log_start > state.start_offset and partition.quiet:
+        log_start = _start_now(partition, ends)  # the topic may have been deleted and created again since
+    if log_start > state.start_offset and partition.quiet:
         told = f"gives {partition.directory} the start {log_start}, after its start {state.start_offset}"
         yield about("state", join(ends.root, LOG_START), told, offset=log_start)
-    yield from _check_start(partition, log_start)
+    yield from _check_start(partition, ends, log_start)
 
 
-def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
+def _start_now(partition: Partition, ends: Ends) -> int:
+    """Returns the log start in the checkpoint as it is now."""
+    now, _ = read_ends(partition.fs, ends.root)
+    return now.log_starts.get(partition.key, 0)
+
+
+def _check_start(partition: Partition, ends: Ends, log_start: int) -> Iterator[Finding]:
     """Reports missing first segments as lost, unless the log start or the first leader epoch is after them (6.13.2)."""
     epochs, _ = partition.epochs()
     first = next((segment for segment, _ in partition.segments()), None)
+    if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
+        log_start = max(log_start, _start_now(partition, ends))  # it may have been raised since
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
         offset = epochs[0].start_offset
         if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):

@@ -93,8 +93,9 @@ def _due(tasks: list[Task]) -> list[Task]:
     due = []
     for task in tasks:
         try:
-            task.mutator.agree()
-            dirt = dirt_of(task.refresh(), task.source, task.now_ms)
+            with task.explaining():
+                task.mutator.agree()
+                dirt = dirt_of(task.refresh(), task.source, task.now_ms)
         except UnknownTopicOrPartitionError:
             continue
         except StorageFailedError as error:
@@ -107,6 +108,11 @@ def _due(tasks: list[Task]) -> list[Task]:
 
 
 def _clean(task: Task) -> Compaction:
+    with task.explaining():
+        return _clean_or_tell(task)
+
+
+def _clean_or_tell(task: Task) -> Compaction:
     try:
         return _clean_in_rounds(task)
     except PylogError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -94,6 +95,7 @@ class Task:
         throttle: limits the rate.
         buffer_size: memory for the keys of one round, in bytes.
         now_ms: the wall clock, in milliseconds.
+        explaining: a context in which an error says that the store was closed or the topic deleted, if that is its cause.
     """
 
     mutator: PartitionWriter
@@ -102,6 +104,7 @@ class Task:
     throttle: Throttle
     buffer_size: int
     now_ms: int
+    explaining: Callable[[], AbstractContextManager[None]]
 
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> LogToClean:

@@ -249,6 +249,6 @@ class _Output:
             mtime_ms=mtime_ms,
             open_files=source.open_files,
             mapped=True,
-            writable=True,
+            if_free=source.if_free,
             interval_bytes=source.config.index_interval_bytes,
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from pylog import limits
@@ -68,6 +69,11 @@ class Source:
         """The file system of a partition open for writing, which refuses changes once the directory was replaced."""
         assert isinstance(self.fs, HeldDirectory)
         return self.fs
+
+    @property
+    def if_free(self) -> Callable[[], AbstractContextManager[bool]] | None:
+        """Enters the partition's lock if it is free; None for a reader. For files that a reading thread writes."""
+        return self.lock.entered_if_free if self.writable and self.lock is not None else None
 
     @property
     def config(self) -> TopicConfig:

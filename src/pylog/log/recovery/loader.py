@@ -213,7 +213,7 @@ def _segment(
         mtime_ms=entry.mtime_ms,
         open_files=source.open_files,
         mapped=source.writable,
-        writable=source.writable,
+        if_free=source.if_free,
         interval_bytes=interval_bytes,
         log_name=name,
         pending=pending,

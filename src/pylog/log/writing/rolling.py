@@ -114,7 +114,7 @@ def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
         open_files=source.open_files,
         sealed=False,
         mapped=True,
-        writable=True,
+        if_free=source.if_free,
         interval_bytes=source.config.index_interval_bytes,
     )
     segment.appends.begun_ms = now_ms

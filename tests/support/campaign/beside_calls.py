@@ -1,0 +1,557 @@
+"""Every public method that changes something, called by threads at once next to each change of a log, by two processes.
+
+A record's value is a text that is used once, with its CRC. What was acknowledged is read back: at its offset is that record, as
+long as nobody has truncated the log or deleted the topic since. An exception passes if the change explains it and the docstring
+of the method or its class names it. For the suite, and for `./dev torture beside`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import os
+import random
+import re
+import tempfile
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+import pylog
+from pylog import Durability, TopicPartition, aio
+from support.campaign.beside import CELL_SECONDS, CHANGES, CONSUMER, KEPT, LOG, STORE, hurried
+from support.campaign.beside_changes import FREE, SIZE, Changer, Eras, check_value, new_value
+from support.faults.neighbours import Neighbour
+
+PLACE: Final = TopicPartition("t", 0)
+THREADS: Final = 3
+LONGEST_SECONDS: Final = 9.0  # of one call: no lock may be waited for until somebody's patience ends
+MOST_PARTITIONS: Final = 6
+LONGEST_TURN_SECONDS: Final = 0.5  # of one row, while it waits for a change beside it
+PATIENCE: Final = 60.0  # seconds for the slowest of three threads
+
+# What a call may raise next to a change, if its docstring names it.
+PASSING: Final[dict[str, tuple[type[Exception], ...]]] = {
+    "close": (pylog.ClosedError,),
+    "delete_topic": (pylog.UnknownTopicOrPartitionError, pylog.OffsetOutOfRangeError),
+    "truncate": (pylog.OffsetOutOfRangeError,),
+    "delete_records": (pylog.OffsetOutOfRangeError,),
+    "tick": (pylog.OffsetOutOfRangeError,),
+}
+
+
+# ---- the calls -----------------------------------------------------------------------------------------------------------------
+
+
+class Caller:
+    """A thread that calls methods, and judges what they answer."""
+
+    def __init__(self, changer: Changer, eras: Eras, number: int, seed: int) -> None:
+        self.changer = changer
+        self.eras = eras
+        self.number = number
+        self.rng = random.Random(seed)
+        self.acknowledged: list[tuple[tuple[int, ...], int, bytes]] = []
+        self.group_id = f"g{number}"
+        self.begin()
+
+    def begin(self) -> None:
+        """Before each call."""
+        self.store = self.changer.store
+        self.began = self.eras.now()
+
+    @property
+    def log(self) -> pylog.Log:
+        return self.store.log("t")
+
+    def note(self, offset: int, value: bytes) -> None:
+        """A record was acknowledged. It is there now, unless a change has begun since the call did."""
+        if self.eras.lasts(self.began):
+            self.acknowledged.append((self.began, offset, value))
+        log = self.log
+        try:
+            found = log.read(offset)
+        except pylog.OffsetOutOfRangeError:
+            assert not self.eras.lasts(self.began) or offset < log.start_offset, f"offset {offset} was acknowledged and is gone"
+            return
+        check_value(found.value)
+        if self.eras.lasts(self.began) and offset >= log.start_offset:
+            assert (found.offset, found.value) == (offset, value), f"{found} where {value!r} was acknowledged at {offset}"
+
+
+def append(caller: Caller) -> None:
+    value = new_value()
+    caller.note(caller.log.append(value, key=value), value)
+
+
+def append_many(caller: Caller) -> None:
+    values = [new_value() for _ in range(caller.rng.randint(1, 20))]
+    found = caller.log.append_many([(value, value) for value in values])
+    assert len(found) == len(values)
+    caller.note(found[-1], values[-1])
+
+
+def append_arrow(caller: Caller) -> None:
+    values = [new_value() for _ in range(5)]
+    found = caller.log.append_arrow(pa.table({"key": values, "value": values}))
+    caller.note(found[2], values[2])
+
+
+def append_batch(caller: Caller) -> None:
+    value = new_value()
+    numbers = pylog.ProducerBatch(caller.rng.randrange(1 << 40), 0, 0)
+    found = caller.log.append_batch([(value, value)], producer=numbers)
+    caller.note(found.offsets[0], value)
+    if caller.eras.lasts(caller.began):
+        again = caller.log.append_batch([(value, value)], producer=numbers)
+        assert not caller.eras.lasts(caller.began) or (again.duplicate and again.offsets == found.offsets), again
+
+
+def exclusively(caller: Caller) -> None:
+    """The record's value is its own offset."""
+    log = caller.log
+    with log.exclusively():
+        own = b"%d" % log.end_offset
+        value = b"%s/%d" % (own, zlib.crc32(own))
+        found = log.append(value, key=new_value())
+        assert found == int(own), f"offset {found} in place of {own!r}, which was the end under the lock"
+    caller.note(found, value)
+
+
+def delete_records(caller: Caller) -> None:
+    log = caller.log
+    before = min(log.end_offset, log.start_offset + 5)
+    assert log.delete_records(before) >= min(before, log.start_offset)
+
+
+def truncate(caller: Caller) -> None:
+    log = caller.log
+    with caller.eras.change():
+        log.truncate(max(log.start_offset, log.end_offset - 3))
+
+
+def flush(caller: Caller) -> None:
+    caller.log.flush()
+    caller.store.flush()
+
+
+def topics(caller: Caller) -> None:
+    """Other topics, which only this thread knows."""
+    name = f"own-{caller.number}-{os.getpid()}"
+    with suppress(pylog.TopicAlreadyExistsError):  # of a call that ended early
+        caller.store.create_topic(name, partition_count=2)
+    value = new_value()
+    assert caller.store.log(name, 1).append(value) >= 0
+    caller.store.delete_topic(name)
+    assert name not in caller.store.topics()
+
+
+def delete_the_topic(caller: Caller) -> None:
+    with caller.eras.change():
+        try:
+            with suppress(pylog.UnknownTopicOrPartitionError):
+                caller.store.delete_topic("t")
+        finally:
+            _make_again(caller)
+
+
+def _make_again(caller: Caller) -> None:
+    """Creates the topic, also if the store is closed meanwhile: all other rows need it."""
+    while True:
+        with suppress(pylog.TopicAlreadyExistsError):
+            try:
+                caller.changer.store.create_topic("t", **FREE)
+            except pylog.ClosedError:
+                time.sleep(0.001)
+                continue
+        return
+
+
+def add_partitions(caller: Caller) -> None:
+    count = caller.store.topic("t").partition_count
+    if count < MOST_PARTITIONS:
+        with suppress(pylog.InvalidArgumentError):  # another thread was faster
+            assert caller.store.add_partitions("t", count + 1).partition_count >= count
+
+
+def alter_topic(caller: Caller) -> None:
+    caller.store.alter_topic("t", index_interval_bytes=caller.rng.choice([200, 400]))
+
+
+def compact(caller: Caller) -> None:
+    caller.store.compact("t")
+
+
+def upkeep(caller: Caller) -> None:
+    caller.store.tick()
+    caller.store.retain("t", dry_run=True)
+    caller.store.retain("t")
+
+
+def judge_reports(caller: Caller) -> None:
+    for report in (caller.store.check(), caller.store.verify()):
+        assert report.ok, str(report)
+
+
+def produce(caller: Caller) -> None:
+    with _closing(caller.store.producer()) as producer:
+        assert 0 in producer.partitions_for_topic("t")
+        value = new_value()
+        sent = producer.send("t", value, key=b"k", partition=0)
+        producer.flush(LONGEST_SECONDS)
+        assert sent.done()
+        caller.note(sent.get(LONGEST_SECONDS).offset, value)
+
+
+def produce_arrow(caller: Caller) -> None:
+    with _closing(caller.store.producer()) as producer:
+        value = new_value()
+        (found,) = producer.send_arrow("t", pa.table({"key": [value], "value": [value], "partition": pa.array([0], pa.int32())}))
+        caller.note(found.offsets[0], value)
+
+
+def produce_async(caller: Caller) -> None:
+    async def work() -> None:
+        producer = aio.AsyncProducer(caller.store.producer())
+        try:
+            value = new_value()
+            sent = await producer.send("t", value, key=value, partition=0)
+            caller.note(sent.offset, value)
+            await producer.send_arrow("t", pa.table({"key": [value], "value": [value]}))
+            await producer.flush()
+        finally:
+            with suppress(pylog.ClosedError):
+                await producer.close()
+
+    asyncio.run(work())
+
+
+def consume(caller: Caller) -> None:
+    """All that a consumer does and the rows that read have not: commits, subscriptions, pauses."""
+    with _closing(caller.store.consumer(group_id=caller.group_id, auto_offset_reset="earliest")) as consumer:
+        consumer.subscribe(["t"])
+        for record in itertools.chain.from_iterable(consumer.poll(5, max_records=20).values()):
+            check_value(record.value)
+        for place in consumer.assignment():
+            consumer.pause(place)
+            consumer.resume(place)
+        consumer.commit()
+        consumer.commit_async().result(LONGEST_SECONDS)
+        consumer.committed(PLACE)
+        consumer.unsubscribe()
+        consumer.wakeup()
+
+
+def consume_async(caller: Caller) -> None:
+    async def work() -> None:
+        consumer = aio.AsyncConsumer(caller.store.consumer("t", auto_offset_reset="earliest"))
+        try:
+            for record in itertools.chain.from_iterable((await consumer.poll(5, max_records=20)).values()):
+                check_value(record.value)
+            await consumer.poll_arrow(1, max_records=20)
+            assert isinstance(await consumer.run(pylog.Consumer.topics), set)
+            consumer.wakeup()
+        finally:
+            await consumer.close()
+
+    asyncio.run(work())
+
+
+def commit(caller: Caller) -> None:
+    """Each thread has a group. What it commits is what it gets."""
+    offsets, group = caller.store.offsets, f"own-{caller.group_id}"
+    offset = caller.rng.randint(0, caller.log.end_offset)
+    offsets.commit(group, {PLACE: offset})
+    found = offsets.fetch(group).get(PLACE)
+    if caller.eras.lasts(caller.began):
+        assert found is not None
+        assert found.offset == offset == offsets.position(group, PLACE)
+    assert offsets.pending(group) == set()
+    assert group in offsets.groups() or not caller.eras.lasts(caller.began)
+    assert offsets.known_groups()[1] == {}
+    assert offsets.skipped_records() == {}
+    assert offsets.retention_minutes > 0
+    offsets.expire()
+    offsets.delete(group)
+    assert offsets.fetch(group) == {}
+
+
+def administer(caller: Caller) -> None:
+    name = f"ruled-{caller.group_id}"
+    caller.store.offsets.commit(name, {PLACE: 1})
+    group = caller.store.group(name)
+    with suppress(pylog.GroupIdNotFoundError):  # a topic's deletion deletes its commits
+        group.describe()
+        group.lag()
+        group.reset("earliest", scope=["t"])
+        with tempfile.TemporaryDirectory() as directory:
+            group.export(Path(directory) / "plan.csv")
+            pylog.export_offsets(caller.store, Path(directory) / "all.csv", [name])
+            pylog.import_offsets(caller.store, Path(directory) / "all.csv")
+        group.delete_offsets(["t"])
+        group.delete()
+
+
+def by_path(caller: Caller) -> None:
+    """Reads that open the store themselves, by its path."""
+    path = caller.store.path
+    for value in pylog.read_table(path, "t", 0, columns=["value"])["value"].to_pylist():
+        check_value(value)
+    for frame in pylog.read_batches(path, "t", 0, columns=["value"]):
+        for value in frame["value"].to_pylist():
+            check_value(value)
+    with pylog.open(path, mode="r") as store:
+        assert store.log("t").end_offset >= 0
+
+
+@contextmanager
+def _closing(client: Any) -> Iterator[Any]:
+    """Closes a client; what it says of the records that it could not send is not asked for twice."""
+    try:
+        yield client
+    except Exception:
+        with suppress(pylog.PylogError):
+            client.close()
+        raise
+    client.close()
+
+
+Call = Callable[[Caller], None]
+NOT_CHANGING: Final = "reads: the rows of `support.campaign.beside` have it"
+ENDS: Final = "a change next to which all others run"
+
+# Each public class: its methods, each with the row that calls it, or why it is called nowhere.
+ROWS: Final[dict[type, dict[str, Call | str]]] = {
+    pylog.Log: {
+        **{name: NOT_CHANGING for name, row in LOG.items() if callable(row)},
+        "append": append,
+        "append_many": append_many,
+        "append_arrow": append_arrow,
+        "append_batch": append_batch,
+        "exclusively": exclusively,
+        "delete_records": delete_records,
+        "truncate": truncate,
+        "flush": flush,
+        "config": "gives another object, which reads the catalog: the rows of `alter_topic` read it",
+        "remote_offsets": "of a broker's remote tier: tests/test_tiered.py",
+    },
+    pylog.Store: {
+        **{name: NOT_CHANGING for name, row in STORE.items() if callable(row)},
+        "add_partitions": add_partitions,
+        "alter_topic": alter_topic,
+        "create_topic": topics,
+        "delete_topic": delete_the_topic,
+        "compact": compact,
+        **dict.fromkeys(("tick", "retain"), upkeep),
+        **dict.fromkeys(("check", "verify"), judge_reports),
+        "flush": flush,
+        "producer": produce,
+        "consumer": consume,
+        "group": administer,
+        "offsets": commit,
+        "close": ENDS,
+    },
+    pylog.Consumer: {
+        **{name: NOT_CHANGING for name, row in CONSUMER.items() if callable(row)},
+        **dict.fromkeys(("commit", "commit_async", "committed", "subscribe", "unsubscribe"), consume),
+        **dict.fromkeys(("pause", "resume", "wakeup", "close"), consume),
+    },
+    pylog.Producer: {
+        **dict.fromkeys(("send", "flush", "close", "partitions_for_topic"), produce),
+        "send_arrow": produce_arrow,
+    },
+    pylog.FutureRecordMetadata: {
+        **dict.fromkeys(("done", "get"), produce),
+        **dict.fromkeys(("result", "exception", "failed", "succeeded"), "as `get` and `done`"),
+        **dict.fromkeys(("add_callback", "add_errback", "when_done"), "calls a function of the program's"),
+    },
+    pylog.OffsetStore: dict.fromkeys(
+        (
+            *("commit", "delete", "expire", "fetch", "groups", "known_groups", "pending", "position"),
+            *("retention_minutes", "skipped_records"),
+        ),
+        commit,
+    ),
+    pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "lag", "reset"), administer),
+    aio.AsyncProducer: dict.fromkeys(("send", "send_arrow", "flush", "close"), produce_async),
+    aio.AsyncConsumer: {
+        **dict.fromkeys(("poll", "poll_arrow", "run", "wakeup", "close"), consume_async),
+        "commit": "the consumer's own `commit`, in its thread",
+    },
+}
+FUNCTIONS: Final[dict[str, Call]] = {
+    **dict.fromkeys(("export_offsets", "import_offsets"), administer),
+    **dict.fromkeys(("open", "read_batches", "read_table"), by_path),
+}
+CALLS: Final = tuple(dict.fromkeys(row for table in (*ROWS.values(), FUNCTIONS) for row in table.values() if callable(row)))
+# By which errors of their own, besides those of a change, three of the same call may be in each other's way.
+AMONG_THEMSELVES: Final[dict[Call, tuple[type[Exception], ...]]] = {
+    delete_records: (pylog.OffsetOutOfRangeError,),
+    truncate: (pylog.OffsetOutOfRangeError,),
+    add_partitions: (pylog.UnknownTopicOrPartitionError,),
+    delete_the_topic: (pylog.UnknownTopicOrPartitionError,),
+}
+
+
+def documented(row: Call) -> set[str]:
+    """The names of the errors in the docstrings of a row's methods, of their classes and of what they are obtained from."""
+    texts = [pylog.Store.__doc__, pylog.Log.__doc__, pylog.Store.log.__doc__, pylog.OffsetStore.commit.__doc__]
+    for of, table in ROWS.items():
+        names = [name for name, called in table.items() if called is row]
+        texts += [of.__doc__] * bool(names) + [inspect.getdoc(getattr(of, name)) for name in names]
+    texts += [inspect.getdoc(getattr(pylog, name)) for name, called in FUNCTIONS.items() if called is row]
+    return set(re.findall(r"\b\w+Error\b", "\n".join(filter(None, texts))))
+
+
+# ---- together ------------------------------------------------------------------------------------------------------------------
+
+
+def call_beside(directory: Path, seed: int, *, elsewhere: bool, only: str, seconds: float = CELL_SECONDS) -> dict[str, Any]:
+    """Calls each row in some threads at once, next to a change.
+
+    Args:
+        directory: an empty one.
+        seed: of what is chosen.
+        elsewhere: the change is made by another process.
+        only: the change, by its name in `CHANGES`.
+        seconds: how long each row is called; each thread calls it once at least.
+
+    Returns:
+        How many calls and changes there were, and what was wrong, as texts.
+    """
+    (directory / "eras").write_bytes(bytes(SIZE))
+    eras = Eras(directory / "eras", 0)
+    store = pylog.open(directory / "store", durability=Durability.OS)
+    store.create_topic("t", **FREE)
+    changer = Changer(store, eras, only, seed)
+    store.log("t").append_many([(b"k%d" % each, new_value()) for each in range(KEPT)])
+    wrong: list[str] = []
+    try:
+        _warm_up(changer, eras)
+        if elsewhere:
+            with Neighbour() as other:
+                code = "import sys; sys.path.append(tests); from support.campaign.beside_changes import change"
+                other.run(code, **_given(directory, seed, only))
+                other.begin("change(path, eras, seed, only)")
+                calls = _call_in_threads(changer, eras, seed, seconds, wrong, elsewhere=True)
+                steps, slowest = other.answer()
+        else:
+            calls = _call_in_threads(changer, eras, seed, seconds, wrong, elsewhere=False)
+            steps, slowest = changer.steps, changer.slowest
+        if slowest > LONGEST_SECONDS:
+            wrong.append(f"{only} took {slowest:.1f} s")
+        if not wrong:
+            _judge_the_end(changer.store, wrong)
+    finally:
+        changer.store.close()
+        eras.close()
+    return {"calls": calls, "steps": steps, "violations": wrong}
+
+
+def _given(directory: Path, seed: int, only: str) -> dict[str, Any]:
+    paths = {"path": str(directory / "store"), "eras": str(directory / "eras"), "tests": str(Path(__file__).parents[2])}
+    return {**paths, "seed": seed, "only": only}
+
+
+def _warm_up(changer: Changer, eras: Eras) -> None:
+    """Calls each row twice, so that kernels are compiled before the time counts."""
+    caller = Caller(changer, eras, THREADS, 0)
+    for row in CALLS * 2:
+        caller.begin()
+        row(caller)
+
+
+def _call_in_threads(changer: Changer, eras: Eras, seed: int, seconds: float, wrong: list[str], *, elsewhere: bool) -> int:
+    """All threads call the same row, and then the next one."""
+    callers = [Caller(changer, eras, number, seed * THREADS + number) for number in range(THREADS)]
+    counts = [0] * THREADS
+    together = threading.Barrier(THREADS)
+
+    def work(caller: Caller) -> None:
+        with suppress(threading.BrokenBarrierError):
+            for row in CALLS:
+                together.wait(PATIENCE)
+                counts[caller.number] += _call_for_a_while(caller, changer, row, seconds, wrong, elsewhere=elsewhere)
+                if wrong:
+                    together.abort()
+
+    threads = [threading.Thread(target=work, args=(caller,)) for caller in callers]
+    with hurried():
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            if not elsewhere:
+                changer.step()
+            time.sleep(0.0005)
+    eras.end()
+    if not wrong:
+        wrong.extend(_twice(callers))
+    return sum(counts)
+
+
+def _call_for_a_while(caller: Caller, changer: Changer, row: Call, seconds: float, wrong: list[str], *, elsewhere: bool) -> int:
+    deadline, changes = time.monotonic() + seconds, caller.eras.changes
+    for count in itertools.count(1):
+        began = time.monotonic()
+        told = _called(caller, changer, row, elsewhere=elsewhere)
+        wrong.extend([] if told is None else [told])
+        if (took := time.monotonic() - began) > LONGEST_SECONDS:
+            wrong.append(f"{row.__name__} took {took:.1f} s")
+        patience = 0 if caller.eras.changes > changes else LONGEST_TURN_SECONDS
+        if time.monotonic() >= deadline + patience or wrong:
+            return count
+    raise AssertionError
+
+
+def _called(caller: Caller, changer: Changer, row: Call, *, elsewhere: bool) -> str | None:
+    """Calls a row. Returns what was wrong, if anything."""
+    caller.begin()
+    passing = () if changer._only == "close" and elsewhere else PASSING.get(changer._only, ())
+    passing += AMONG_THEMSELVES.get(row, ())
+    try:
+        row(caller)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        if not isinstance(error, passing):
+            return f"{row.__name__}: {traceback.format_exc()}"
+        if type(error).__name__ not in documented(row):
+            return f"{row.__name__}: no docstring names it: {traceback.format_exc()}"
+    return None
+
+
+def _twice(callers: list[Caller]) -> Iterator[str]:
+    """No offset was given to two records while nobody truncated the log or deleted the topic."""
+    given: dict[tuple[tuple[int, ...], int], bytes] = {}
+    for caller in callers:
+        for era, offset, value in caller.acknowledged:
+            if era[0] == era[1] and era[2] == era[3] and given.setdefault((era, offset), value) != value:
+                yield f"offset {offset} was given to {value!r} and to {given[era, offset]!r}"
+
+
+def _judge_the_end(store: pylog.Store, wrong: list[str]) -> None:
+    """All that is left is whole."""
+    with suppress(pylog.UnknownTopicOrPartitionError):  # of a topic that the other process has deleted: the next one is asked for
+        assert store.log("t").start_offset >= 0
+    for record in store.log("t").records():
+        check_value(record.value)
+    wrong.extend(str(report) for report in (store.check(), store.verify()) if not report.ok)
+
+
+def run(seed: int, seconds: float) -> dict[str, Any]:
+    """All rows next to each change, in this process and then in another. For long runs."""
+    done: dict[str, Any] = {"seed": seed, "violations": []}
+    for elsewhere, only in itertools.product((False, True), CHANGES):
+        with tempfile.TemporaryDirectory(prefix="pylog-beside-") as directory:
+            share = seconds / 2 / len(CHANGES) / len(CALLS)
+            found = call_beside(Path(directory), seed, elsewhere=elsewhere, only=only, seconds=share)
+        done["violations"] += found["violations"]
+        for name in ("calls", "steps"):
+            done[name] = done.get(name, 0) + found[name]
+    return done
