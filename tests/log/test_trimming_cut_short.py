@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pylog
 from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError, SyncFailedError
+from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem, restarted
@@ -413,3 +415,40 @@ def succeeds(action: Callable[[], object], fs: HookedFileSystem, call: str, numb
     finally:
         fs.forget()
     return True
+
+
+@pytest.mark.slow
+@pytest.mark.pair("truncation", "broker's directory")
+@pytest.mark.pair("truncation", "crash")
+@pytest.mark.parametrize(
+    "kind",
+    ["write EIO", "sync EIO", "create ENOSPC", "rename EIO", "truncate EIO", "sync_directory EIO", "remove EIO", "read EIO"],
+)
+def test_a_segment_that_was_sealed_is_never_cut_in_place_after_a_truncation_failed_half_way(tmp_path: Path, kind: str) -> None:
+    """The n-th call of a kind fails, for every n. A broker seals without a file, so only what the truncation has left tells."""
+    for number in range(1, 60):
+        path, fs = tmp_path / f"{number}", FaultyFileSystem(OsFileSystem())
+        with pylog.open(path) as store:
+            log = sized(store)
+            for offset in range(15):
+                log.append(digit(offset))
+        for seal in (path / "t-0").glob("*.seal"):
+            seal.unlink()
+        sealed = sorted((path / "t-0").glob("*.log"))[:-1]
+        mapped = [(name.stat().st_size, os.open(name, os.O_RDONLY)) for name in sealed]  # as readers have them
+        with contextlib.suppress(StorageFailedError), pylog.open(path, fs=fs) as store:
+            log = store.log("t")
+            fs.fail(kind, number)
+            with contextlib.suppress(StorageFailedError):
+                log.truncate(1)
+        failed = fs.fired
+        with pylog.open(path) as again:
+            log = again.log("t")
+            for end in range(log.end_offset - 1, log.start_offset, -1):
+                log.truncate(end)
+        assert [os.fstat(file).st_size for _, file in mapped] == [size for size, _ in mapped]
+        for _, file in mapped:
+            os.close(file)
+        if not failed:
+            return
+    pytest.fail("the calls never came to an end")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -31,6 +31,7 @@ _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 _BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
+_LINE_BYTES: Final = 160  # of the reserve for each partition, besides its name
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
 _QUEUES: Final = 1 << 50  # distance of the byte that the next waiting process holds; see `byte_lock`
 
@@ -61,6 +62,15 @@ def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait:
     finally:  # release first: an interrupt may follow any other call
         if taken and taken[0]:
             lock.release()
+
+
+def _reserve_for(names: Iterable[str]) -> int:
+    """Returns the bytes to keep for calls that free room in a directory with these names.
+
+    The catalog has a partition's name twice while it is deleted, with 60 characters more, and a checkpoint has it once.
+    """
+    wanted = limits.RESERVE_BYTES // 2 + sum(4 * len(name) + _LINE_BYTES for name in names)
+    return min(max(limits.RESERVE_BYTES, wanted), limits.MAX_RESERVE_BYTES)
 
 
 class StoreLocks:
@@ -106,9 +116,13 @@ class StoreLocks:
     # ---- the reserve of a full disk ------------------------------------------------------------------------------------------
 
     def keep_room(self) -> None:
-        """Keeps some blocks of the disk in `pylog.lock`, after the boot id, as far as there is room."""
+        """Keeps some blocks of the disk in `pylog.lock`, after the boot id, as far as there is room.
+
+        They grow with the files that name all partitions: a checkpoint or the catalog is written before the old one is removed.
+        Cost: one listing of the directory.
+        """
         if self._file is not None:
-            self._file.keep_room(limits.RESERVE_BYTES)
+            self._file.keep_room(_reserve_for(entry.name for entry in self._fs.list(self._root)))
 
     def give_room(self) -> None:
         """Gives these blocks back to the file system."""

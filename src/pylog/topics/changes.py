@@ -86,6 +86,7 @@ class TopicChanges:
         self._forget_ends(name, numbers)
         write_topic(self._fs, self._root, name, topic)
         make_partitions(self._fs, self._root, name, topic.id, numbers)
+        self._locks.keep_room()
         return find_topic(self._fs, self._root, name)
 
     def is_half_made(self, key: TopicPartition) -> bool:

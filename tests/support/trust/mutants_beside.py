@@ -8,6 +8,7 @@ from support.trust.mutant import Mutant
 
 _CLOSE: Final = "tests/beside/test_close.py::"
 _BEGINNING: Final = "its beginning-compact"
+_CUT_SHORT: Final = "tests/log/test_trimming_cut_short.py::"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
@@ -193,5 +194,23 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         replacement="# ",
         tests=(_FIRST + "test_what_a_kernels_first_call_imports_is_imported_with_the_kernels",),
         why="RecursionError in threads that make the first calls of a process.",
+    ),
+    Mutant(
+        name="a_brokers_sealed_segment_is_cut_in_place",
+        file="pylog/log/recovery/loader.py",
+        text="    if not later or last < 0 or file_name(last, SEAL) in entries:\n",
+        replacement="    if True or not later or last < 0 or file_name(last, SEAL) in entries:\n",
+        tests=(
+            f"{_CUT_SHORT}test_a_segment_that_was_sealed_is_never_cut_in_place_after_a_truncation_failed_half_way[rename EIO]",
+        ),
+        why="SIGBUS in a reader that has mapped a broker's segment, after a truncation failed half-way.",
+    ),
+    Mutant(
+        name="the_reserve_does_not_grow",
+        file="pylog/directory/locks.py",
+        text="    return min(max(limits.RESERVE_BYTES, wanted), limits.MAX_RESERVE_BYTES)\n",
+        replacement="    return min(limits.RESERVE_BYTES, wanted)\n",
+        tests=("tests/test_full_disk.py::test_the_reserve_grows_with_the_files_that_name_all_partitions",),
+        why="With thousands of partitions nothing frees room on a full disk: a checkpoint finds no room in the reserve.",
     ),
 )

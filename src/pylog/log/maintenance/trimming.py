@@ -235,7 +235,8 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
     writer.published.begin_change(durably=True, **lowered)
-    _rename_away(source, pending, list(reversed(later)))
+    going = PendingDeletions(source.fs)  # added at the end: if a step fails, the next load has to see them
+    _rename_away(source, going, list(reversed(later)))
     if copy is None:
         writer.active.file.cut(position)
         writer.active.file.set_time(target.appends.file_ms)
@@ -246,6 +247,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     if cut:
         trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
     writer.published.end_change(truncation_count=writer.published.slot.truncation_count + 1)
+    pending.add_all(going)
     size = before.size_of(target) - position + sum(map(before.size_of, later))
     facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
     trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")

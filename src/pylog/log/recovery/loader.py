@@ -25,7 +25,9 @@ from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_t
 from pylog.log.recovery.replay import load_producers
 from pylog.log.recovery.tier import remote_start
 from pylog.segment.batch_walk import peek
+from pylog.segment.header_digest import HeaderDigest
 from pylog.segment.names import (
+    DELETED,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
     SEAL,
@@ -36,7 +38,7 @@ from pylog.segment.names import (
     parse,
     plan_load,
 )
-from pylog.segment.seal import replaced_by
+from pylog.segment.seal import replaced_by, unmarked_seal, write_seal
 from pylog.segment.segment import LogSegment, inode_of, vanished
 
 _NONE_PENDING: Final = frozenset[str]()
@@ -53,7 +55,8 @@ def load(source: Source) -> Loaded:
     if header is not None:
         header.close()
     entries = {entry.name: entry for entry in listing(source)}
-    if source.writable and slot is not None and _finish_truncation(source, slot, entries):
+    finished = source.writable and slot is not None and _finish_truncation(source, slot, entries)
+    if finished:
         entries = {entry.name: entry for entry in listing(source)}
     _check_regular(source, entries)
     plan = plan_load(
@@ -62,7 +65,7 @@ def load(source: Source) -> Loaded:
         lambda name: replaced_by(source.fs, join(source.directory, name), _size_of_log(entries, name)),
     )
     if source.writable:
-        _carry_out(source, plan)
+        _carry_out(source, plan if finished else _sealed_before_removals(source, plan, entries))
     segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
     loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
     _own_slot(source, loaded, same_boot)
@@ -113,6 +116,25 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
     assert found is not None
     segment = _segment(source, found.offset, entry.name, entry, source.config.index_interval_bytes, _NONE_PENDING)
     return follow_segment(segment, 0, None, verify=False).next_offset
+
+
+def _sealed_before_removals(source: Source, plan: LoadPlan, entries: Mapping[str, DirectoryEntry]) -> LoadPlan:
+    """Gives the last segment a seal if a truncation has deleted those after it and has failed before its end.
+
+    Readers may have mapped it while it was sealed, so it must never be truncated in place. Later, its seal is the sign of that. A
+    segment that a broker has sealed has none: it gets one of no batches, which the next roll replaces. If that cannot be written,
+    the deleted segments stay, and the next load tries again.
+    """
+    last = max(plan.segments, default=-1)
+    parsed = {name: found for name in plan.removals if (found := parse(name)) is not None and found.suffix == LOG}
+    later = [name for name, found in parsed.items() if found.state == DELETED and found.offset > last]
+    if not later or last < 0 or file_name(last, SEAL) in entries:
+        return plan
+    try:
+        write_seal(source.fs, source.directory, unmarked_seal(last, 0, HeaderDigest().value))
+    except StorageFailedError:
+        return plan._replace(removals=[name for name in plan.removals if name not in later])
+    return plan
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:

@@ -21,6 +21,10 @@ class PendingDeletions:
         """Adds the renamed files of a segment."""
         self._waiting.append((weakref.ref(segment), paths))
 
+    def add_all(self, others: PendingDeletions) -> None:
+        """Adds what another list has."""
+        self._waiting += others._waiting
+
     def sweep(self, *, all_of_them: bool = False) -> None:
         """Removes the files of segments that no reader uses. A removal that fails is tried again later."""
         kept = []
