@@ -73,10 +73,9 @@ class LogSegment:
     index_ends_early = False  # the same, and damage ended it before the segment's end
     _file: LogFile | None = None
     _identity: tuple[int, int] | None = None  # of the file, if its name led to it before and after it was opened
-    _kept = False
+    _kept = _is_index_mapped = False
     _offset_index: OffsetIndex | None = None
     _time_index: TimeIndex | None = None
-    _is_index_mapped = False
     _transactions: TransactionIndex | None = None
     _transactions_whole = False  # what its file had could be read, and was not empty
 
