@@ -41,8 +41,7 @@ class Store(FactoryMade, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
-    store in mode "r" takes no lock and writes nothing; it sees appends by other processes. Once it is closed, calls that need a
-    file raise `ClosedError`, also those of the objects obtained from it.
+    store in mode "r" takes no lock and writes nothing; it sees other processes' appends. Calls after `close` raise `ClosedError`.
 
     Attributes:
         path: the directory, as given to `pylog.open`.
