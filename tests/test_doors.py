@@ -257,12 +257,15 @@ SMALL = {  # kinds of at most a megabyte, which are not decoded into many object
     "background_errors.py:NOTES",
     "directory/checkpoints.py:MARKER",
     "directory/partition_metadata.py:METADATA",
-    "directory/locks.py:BOOTS",
     "groups/members_file.py:SLOTS",
     "log/durable_point.py:SLOTS",
     "topics/listing.py:META",
 }
-SAME = {"log/producer_state.py:ENTRIES": "one entry at a time", "tools/graduate.py:NOTES": "a list of names, as in a catalog"}
+SAME = {
+    "directory/locks.py:BOOTS": "a boot id, and the zeros that reserve room, which become no objects",
+    "log/producer_state.py:ENTRIES": "one entry at a time",
+    "tools/graduate.py:NOTES": "a list of names, as in a catalog",
+}
 
 
 def test_each_kind_of_file_has_a_test_of_its_memory() -> None:

@@ -126,6 +126,7 @@ CALLS: dict[str, Callable[[pylog.Store, Any], object]] = {
 }
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("given", OTHERS, ids=lambda given: type(given).__name__)
 def test_a_call_with_a_wrong_type_succeeds_or_raises_an_error_of_pylog(store: pylog.Store, name: str, given: Any) -> None:

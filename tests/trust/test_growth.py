@@ -18,6 +18,7 @@ import pylog
 from pylog.clock import ManualClock
 from pylog.opening import open_store
 from support.campaign import growth
+from support.campaign.processes import own_environment
 
 _DAY_MS = 86_400_000
 _DAYS = 365
@@ -28,16 +29,22 @@ def test_the_table_of_growth_has_every_public_operation() -> None:
     assert growth.missing() == []
 
 
+@pytest.mark.slow
 def test_no_public_operation_leaves_anything_behind() -> None:
     """The quick form of `./dev torture grows`, in a process of its own: memory and descriptors are the process's."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.campaign.growth", "0.03"], stdout=subprocess.PIPE, check=True, env=os.environ, text=True
+        [sys.executable, "-m", "support.campaign.growth", "0.03"],
+        stdout=subprocess.PIPE,
+        check=True,
+        env=own_environment(),
+        text=True,
     )
     found = json.loads(done.stdout)
     assert set(found) == set(growth.public_operations())
     assert [each for what in found.values() for each in what] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leak", ["memory", "descriptors", "files", "threads"])
 def test_the_table_of_growth_notices_what_grows(leak: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[object] = []
@@ -82,6 +89,7 @@ def _held() -> tuple[int, int, int]:
     return tracemalloc.get_traced_memory()[0], len(os.listdir("/proc/self/fd" if proc.exists() else "/dev/fd")), maps
 
 
+@pytest.mark.slow
 @pytest.mark.pair("close", "second process")
 def test_a_year_of_topics_leaves_what_one_day_leaves(fast_root: Path) -> None:
     """A topic a day is created, appended to, consumed, committed and deleted, by this store or by another one."""

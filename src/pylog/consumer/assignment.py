@@ -32,7 +32,7 @@ from pylog.groups.member import GroupMember
 from pylog.groups.member_options import MemberOptions
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import Logs, OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import CommitLogs, OffsetManager, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -312,7 +312,7 @@ class ConsumerAssignment:
         member = self._membership if isinstance(self._membership, GroupMember) else None
         return MemberIdentity(member, "" if member is None else member.member_id)
 
-    def commit(self, offsets: Offsets, *, chosen: bool, logs: Logs, standing: MemberIdentity | None = None) -> Offsets:
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity | None = None) -> Offsets:
         """Commits offsets for the group, as its member if the consumer is one. May be called from any thread.
 
         Args:
@@ -344,7 +344,7 @@ class ConsumerAssignment:
         self._warn(refused)
         return offsets
 
-    def _refused(self, offsets: Offsets, logs: Logs) -> dict[PartitionLike, PylogError]:
+    def _refused(self, offsets: Offsets, logs: CommitLogs) -> dict[PartitionLike, PylogError]:
         """Returns the partitions whose offsets cannot be committed, with the errors."""
         assert self._group is not None
         found: dict[PartitionLike, PylogError] = {}
@@ -361,7 +361,7 @@ class ConsumerAssignment:
             LOGGER.warning("positions were not committed: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
-    def _write(self, offsets: Offsets, logs: Logs, standing: MemberIdentity) -> None:
+    def _write(self, offsets: Offsets, logs: CommitLogs, standing: MemberIdentity) -> None:
         assert self._group is not None
         if standing.member is not None:
             with self._turn:

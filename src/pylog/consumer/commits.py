@@ -16,7 +16,7 @@ from pylog.consumer.subscription import checked_partition
 from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError, without_frames
 from pylog.groups.member import GroupMember
 from pylog.log.partition_log import PartitionLog
-from pylog.offsets.offset_manager import Logs, PartitionLike
+from pylog.offsets.offset_manager import CommitLogs, PartitionLike
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
@@ -64,7 +64,9 @@ class _Pending:
         standing: the membership at the time of the request.
     """
 
-    def __init__(self, offsets: Offsets, logs: Logs, future: Future[None], *, chosen: bool, standing: MemberIdentity) -> None:
+    def __init__(
+        self, offsets: Offsets, logs: CommitLogs, future: Future[None], *, chosen: bool, standing: MemberIdentity
+    ) -> None:
         self.offsets = offsets
         self.logs = logs
         self.chosen = chosen
@@ -72,7 +74,7 @@ class _Pending:
         self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
-    def goes_with(self, other: _Pending, logs: Logs) -> bool:
+    def goes_with(self, other: _Pending, logs: CommitLogs) -> bool:
         """True if one append can commit both, and others before, which are for `logs`."""
         same_logs = all(logs.get(partition, log) is log for partition, log in self.logs.items())
         return same_logs and (self.chosen, self.standing) == (other.chosen, other.standing)
@@ -113,7 +115,9 @@ class _Mark:
 class Write(Protocol):
     """Writes a commit; see `Assignment.commit`."""
 
-    def __call__(self, offsets: Offsets, *, chosen: bool, logs: Logs, standing: MemberIdentity | None = None) -> Offsets: ...
+    def __call__(
+        self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity | None = None
+    ) -> Offsets: ...
 
 
 class _Queue:
@@ -196,14 +200,14 @@ class Commits:
         self._written_at = 0.0
         self.after_auto_commit: CommitCallback | None = None
 
-    def commit(self, offsets: Offsets, *, chosen: bool, logs: Logs) -> None:
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs) -> None:
         """Commits offsets in logs, after all earlier requests."""
         self.finish()
         if offsets:
             self._write(offsets, chosen=chosen, logs=logs)
 
     def commit_async(
-        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, logs: Logs, standing: MemberIdentity
+        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity
     ) -> Future[None]:
         """Commits in the background, in logs and under a membership as they were at the request.
 
@@ -273,7 +277,7 @@ class Commits:
         """True if an automatic commit is due."""
         return self._interval is not None and self._clock.monotonic() >= self._due
 
-    def auto_commit(self, offsets: Offsets, logs: Logs) -> None:
+    def auto_commit(self, offsets: Offsets, logs: CommitLogs) -> None:
         """Commits offsets in logs if automatic commits are on. A failure is logged; the next automatic commit tries again.
 
         Unchanged offsets are committed again before they can expire.

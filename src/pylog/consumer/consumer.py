@@ -26,7 +26,7 @@ from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import Logs, OffsetManager
+from pylog.offsets.offset_manager import CommitLogs, OffsetManager
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 
@@ -326,7 +326,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             wanted, logs = self._to_commit(offsets)
             return self._commits.commit_async(wanted, call, chosen=chosen, logs=logs, standing=standing)
 
-    def _to_commit(self, given: Offsets | None) -> tuple[Offsets, Logs]:
+    def _to_commit(self, given: Offsets | None) -> tuple[Offsets, CommitLogs]:
         """Returns the offsets of a commit, and the logs that they are for."""
         self._group()
         if given is None:

@@ -27,8 +27,7 @@ from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import Logs as PartitionLogs
-from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.offset_manager import CommitLogs, OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.kept import IsGone
 
@@ -157,7 +156,7 @@ class ConsumerCore:
         """Forgets the logs of deleted topics that no assigned partition reads."""
         self._logs.forget_topics(is_gone, self.assignment.places.__contains__)
 
-    def committable(self) -> tuple[Offsets, PartitionLogs]:
+    def committable(self) -> tuple[Offsets, CommitLogs]:
         """Returns the known positions of partitions that still exist, and the logs that they are positions in."""
         self.forget_what_is_gone(self.assignment.places)
         logs = self._logs.known(self.assignment.places)

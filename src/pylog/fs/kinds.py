@@ -128,10 +128,10 @@ def guarded(items: Iterable[T], path: str) -> Iterator[T]:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the words of a decoder's own error, escaped and cut: they may quote the file.
+    r"""Returns the words of a decoder's own error, escaped and cut: they may quote the file.
 
     >>> reason_of(ValueError("a\n" * 200))[:8], reason_of(RecursionError())
-    ('a\\\\na\\\\na', 'RecursionError')
+    ('a\\na\\na\\', 'RecursionError')
     """
     return ascii((str(error) or type(error).__name__)[:_REASON_CHARACTERS])[1:-1]
 

@@ -30,7 +30,7 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import Image
 from pylog.offsets.membership import MEMBER, member_record_key
-from pylog.offsets.offset_manager import Logs, OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import CommitLogs, OffsetManager, PartitionLike
 from pylog.offsets.partition import OffsetsPartition
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
@@ -361,7 +361,7 @@ class GroupMember:
         *,
         durability: Durability | None = None,
         member_id: str | None = None,
-        logs: Logs | None = None,
+        logs: CommitLogs | None = None,
     ) -> None:
         """Commits offsets as `OffsetStore.commit`, all or none, if the member owns the partitions at that moment.
 

@@ -42,7 +42,7 @@ from pylog.topics.topic import Topic
 
 Result = TypeVar("Result")
 PartitionLike = TopicPartition | tuple[str, int]
-Logs = Mapping[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]  # the error of a partition that does not exist
+CommitLogs = Mapping[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]  # the error of a partition that does not exist
 
 
 class GroupView(NamedTuple):
@@ -132,7 +132,7 @@ class OffsetManager:
         offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
         *,
         durability: Durability | None = None,
-        logs: Logs | None = None,
+        logs: CommitLogs | None = None,
     ) -> None:
         """See `OffsetStore.commit`. `logs` is as for `items`."""
         items = self.items(group_id, offsets, logs)
@@ -172,7 +172,7 @@ class OffsetManager:
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
     def items(
-        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], logs: Logs | None = None
+        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], logs: CommitLogs | None = None
     ) -> CommitRecords:
         """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written.
 
@@ -207,7 +207,7 @@ class OffsetManager:
         partition: PartitionLike,
         given: int | OffsetAndMetadata,
         now_ms: int,
-        logs: Logs | None,
+        logs: CommitLogs | None,
         used: list[PartitionLog],
     ) -> KeyValue:
         """The record of one offset, checked. Adds the log that it is for to `used`."""
@@ -223,7 +223,7 @@ class OffsetManager:
         used.append(self._check_in_log(key, offset, logs))
         return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
 
-    def _check_in_log(self, partition: TopicPartition, offset: int, logs: Logs | None) -> PartitionLog:
+    def _check_in_log(self, partition: TopicPartition, offset: int, logs: CommitLogs | None) -> PartitionLog:
         """Returns the log that an offset is for. Checks it now: another process may have deleted it, made it again, or cut it."""
         if logs is None:
             log, end = self._log_and_end(partition)

@@ -19,7 +19,7 @@ def murmur2(data: bytes) -> int:
         data: the key.
 
     >>> murmur2(b"foobar")
-    3504477014
+    3504634814
     """
     return signed_murmur2(bytes(data)) & 0xFFFFFFFF
 
