@@ -55,8 +55,8 @@ def compact(
         if partition is not None:
             opened.log(topic, partition)  # raises if the partition does not exist
     if not found.config.is_compacted:
-        told = f"topic {topic!r} has cleanup.policy={found.config.cleanup_policy}, so it cannot be compacted"
-        raise UsageError(f"{told}; change the option first: pylog config {store} {topic} --set cleanup.policy=compact")
+        message = f"topic {topic!r} has cleanup.policy={found.config.cleanup_policy}, so it cannot be compacted"
+        raise UsageError(f"{message}; change the option first: pylog config {store} {topic} --set cleanup.policy=compact")
     what = f"topic {topic}" if partition is None else f"partition {partition} of topic {topic}"
     confirm(f"This deletes from {what} every record except the last one of each key", yes=yes)
     with writing(store) as opened:

@@ -198,8 +198,8 @@ def _file_system(path: str) -> Iterator[Answer]:
     room = room_at(path)
     if room is not None:
         free, size = room
-        told = f"{size_text(free)} free of {size_text(size)}"
-        yield Answer("room", told, "note", "free some space") if free < _LITTLE_ROOM else Answer("room", told)
+        message = f"{size_text(free)} free of {size_text(size)}"
+        yield Answer("room", message, "note", "free some space") if free < _LITTLE_ROOM else Answer("room", message)
 
 
 def _withheld_locks(path: str) -> Iterator[Answer]:

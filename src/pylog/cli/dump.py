@@ -80,8 +80,8 @@ def dump(
     if not like_kafka and options != DumpOptions():
         raise UsageError("Kafka's options require --like-kafka; without it, use --records and --decoder")
     if like_kafka and (records or json or decoder is not None):
-        told = "--records, --decoder and --json cannot be combined with --like-kafka"
-        raise UsageError(f"{told}; use --print-data-log and --offsets-decoder")
+        message = "--records, --decoder and --json cannot be combined with --like-kafka"
+        raise UsageError(f"{message}; use --print-data-log and --offsets-decoder")
     if like_kafka:
         _as_kafka(files, options)
     else:

@@ -194,8 +194,8 @@ def _json_lines(stream: Any, name: str, reading: InputOptions) -> Iterator[pa.Re
                 if line.strip():
                     records.append(_RECORD_DECODER.decode(line))
             except (msgspec.MsgspecError, ValueError) as error:
-                told = "with the optional fields key, value, timestamp, headers and partition"
-                raise CommandFailed(f"{name}, line {number + at} is not a JSON object {told}: {error}") from error
+                message = "with the optional fields key, value, timestamp, headers and partition"
+                raise CommandFailed(f"{name}, line {number + at} is not a JSON object {message}: {error}") from error
         if records:
             yield _from_json(records)
 

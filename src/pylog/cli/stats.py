@@ -113,8 +113,8 @@ def _complaints(found: list[TopicStats]) -> Iterator[str]:
         if partition.damaged:
             first, count = partition.damaged[0], len(partition.damaged)
             ranges = f"{count} ranges of bytes are" if count > 1 else "a range of bytes is"
-            told = f"{ranges} damaged, the first one at position {first.position} of {first.path}"
-            yield f"{partition.directory}: {told}; run pylog verify"
+            message = f"{ranges} damaged, the first one at position {first.position} of {first.path}"
+            yield f"{partition.directory}: {message}; run pylog verify"
 
 
 def _lags(store: str, complaints: list[str]) -> list[Lag]:
@@ -169,8 +169,9 @@ def _show_pictures(topic: TopicStats) -> None:
     print_line(f"{topic.name}: idempotent producers: {_producers(counted)}")
     if counted.keys is not None:
         keys = counted.keys
-        told = f"about {keys.estimate():,} distinct of {keys.keys:,}, {size_text(keys.size)}; {keys.nulls:,} records have no key"
-        print_line(f"{topic.name}: keys: {told}")
+        message = f"about {keys.estimate():,} distinct of {keys.keys:,}, {size_text(keys.size)}; "
+        message += f"{keys.nulls:,} records have no key"
+        print_line(f"{topic.name}: keys: {message}")
 
 
 def _bars(powers: Powers, label: Callable[[float], str]) -> list[tuple[str, int]]:

@@ -70,9 +70,9 @@ def _check_absent(package: str) -> None:
         for name, module in list(sys.modules.items())
         if not name.startswith(real) and isinstance(module, ModuleType) and any(_is_of(each, real) for each in _values(module))
     ]
-    told = f"{', '.join(sorted(holders)[:_MOST_NAMED])} have its classes" if holders else "a module imported it"
+    message = f"{', '.join(sorted(holders)[:_MOST_NAMED])} have its classes" if holders else "a module imported it"
     raise IllegalStateError(
-        f"the real package {package!r} is imported already, and {told}; call install() before they are imported"
+        f"the real package {package!r} is imported already, and {message}; call install() before they are imported"
     )
 
 

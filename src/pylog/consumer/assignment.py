@@ -121,8 +121,8 @@ class ConsumerAssignment:
         found = self.places.get(partition)
         if found is None:
             some = ", ".join(sorted(map(name, self.places))[:10]) or "none"
-            told = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
-            raise IllegalStateError(f"{told}; poll first, or assign it")
+            message = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
+            raise IllegalStateError(f"{message}; poll first, or assign it")
         return found
 
     def positions(self) -> Offsets:

@@ -125,8 +125,8 @@ class Steps:
 
     def __enter__(self) -> None:
         if self._guard.is_amid:
-            told = "this call interrupts another call of the same thread, perhaps from a signal handler"
-            raise IllegalStateError(f"{told}: set a flag there and check it between the calls; only close() may be called")
+            message = "this call interrupts another call of the same thread, perhaps from a signal handler"
+            raise IllegalStateError(f"{message}: set a flag there and check it between the calls; only close() may be called")
         self._guard.check_open()  # a signal handler may just have closed it
         self._guard.is_amid = True
 

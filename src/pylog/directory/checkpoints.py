@@ -157,8 +157,8 @@ class Checkpoint:
         content = self._content
         data, fault, too_large, _ = OFFSETS.fetch_derived(self._fs, self.path)
         if fault is not None:
-            told = f"{fault}; move it away if no broker needs it"
-            self._content = content = _Content(None, complaint=told, refused=too_large)
+            message = f"{fault}; move it away if no broker needs it"
+            self._content = content = _Content(None, complaint=message, refused=too_large)
             return content
         was_read = content.data is not None or content.complaint is None
         if data != content.data or not was_read:
@@ -176,8 +176,8 @@ class Checkpoint:
         if not any(content.offsets.get(key) != offset for key, offset in changed.items()) and not going & content.offsets.keys():
             return
         if content.refused:
-            told = f"{self.path} cannot be changed: {content.complaint}"
-            raise UnsupportedFormatError(told, path=self.path)
+            message = f"{self.path} cannot be changed: {content.complaint}"
+            raise UnsupportedFormatError(message, path=self.path)
         if content.complaint is not None and content.data is not None:
             keep_damaged(self._fs, self._root, self._name, content.data or b"")
         write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))

@@ -30,7 +30,7 @@ PYLOG_LOCK: Final = "pylog.lock"
 _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
-_BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
+_BYTES: Final = 1 << 40  # partition locks. Two partitions with the same byte only wait for each other.
 _LINE_BYTES: Final = 160  # of the reserve for each partition, besides its name
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
 _QUEUES: Final = 1 << 50  # distance of the byte that the next waiting process holds; see `byte_lock`
@@ -190,8 +190,8 @@ class StoreLocks:
 
     def _other_writer(self) -> StoreLockedError:
         other = "another pylog process or store" if self._exclusive else "a pylog process that opened it with exclusive=True"
-        told = f"{other} has {self._root} open for writing; close it there, or open the store with mode='r'"
-        return StoreLockedError(told, path=self._root)
+        message = f"{other} has {self._root} open for writing; close it there, or open the store with mode='r'"
+        return StoreLockedError(message, path=self._root)
 
     # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
 

@@ -178,8 +178,8 @@ class HeldDirectory:
         """Checks only the directory, for changes beside those of the log's files. Decides nothing."""
         place = self._place
         if place is not None and self._identify(self._directory) != place:
-            told = f"{self._directory} was removed or replaced while it was open; try again"
-            raise StorageFailedError(told, path=self._directory, errno=_ENOENT)
+            message = f"{self._directory} was removed or replaced while it was open; try again"
+            raise StorageFailedError(message, path=self._directory, errno=_ENOENT)
 
     def _check_name(self, path: str) -> None:
         """Also checks that a segment's name leads to the file that the log knows under it."""
@@ -190,8 +190,8 @@ class HeldDirectory:
 
     def _refuse(self, path: str, found: Identity | None, is_others_change: Callable[[], bool]) -> None:
         if is_others_change():
-            told = f"{path} was deleted or replaced by another pylog process; try again"
-            raise StorageFailedError(told, path=path, errno=_ENOENT)
+            message = f"{path} was deleted or replaced by another pylog process; try again"
+            raise StorageFailedError(message, path=path, errno=_ENOENT)
         what = "the directory" if path == self._directory else path
         how = "removed or moved away" if found is None else "replaced"
         self.failure = (

@@ -33,8 +33,8 @@ def inside(directory: str, name: str, source: str) -> str:
     """
     if not _is_name(name):
         shown = ascii(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
-        told = f"{source} names {shown}, which is no file of {directory}; nothing was read or written there"
-        raise CorruptionError(told, path=source)
+        message = f"{source} names {shown}, which is no file of {directory}; nothing was read or written there"
+        raise CorruptionError(message, path=source)
     return os.path.join(directory, name)
 
 

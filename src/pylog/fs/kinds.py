@@ -123,8 +123,8 @@ def guarded(items: Iterable[T], path: str) -> Iterator[T]:
     except MemoryError as error:
         raise _no_memory(path) from error
     except Exception as error:
-        told = f"{path} has bytes that do not decode ({reason_of(error)}); `pylog verify` locates them"
-        raise CorruptionError(told, path=path, position=0) from error
+        message = f"{path} has bytes that do not decode ({reason_of(error)}); `pylog verify` locates them"
+        raise CorruptionError(message, path=path, position=0) from error
 
 
 def reason_of(error: Exception) -> str:
@@ -146,5 +146,5 @@ def at_most(limit: int) -> Callable[[int], int]:
 
 
 def _no_memory(path: str) -> StorageFailedError:
-    told = f"the process has not enough memory for {path}; close other programs, or raise its limit"
-    return StorageFailedError(told, path=path, errno=errno.ENOMEM)
+    message = f"the process has not enough memory for {path}; close other programs, or raise its limit"
+    return StorageFailedError(message, path=path, errno=errno.ENOMEM)

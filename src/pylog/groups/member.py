@@ -106,8 +106,8 @@ class GroupMember:
 
     def __init__(self, manager: LogManager, offsets: OffsetManager, group: str, options: MemberOptions | None = None) -> None:
         if not manager.writable:
-            told = f"{manager.path} is open for reading; open it with mode='rw' to join a group"
-            raise ReadOnlyError(told, path=manager.path)
+            message = f"{manager.path} is open for reading; open it with mode='rw' to join a group"
+            raise ReadOnlyError(message, path=manager.path)
         self._name = checked_group(group)
         if not self._name:
             raise InvalidArgumentError("the group's name is empty; members need one to find each other")
@@ -389,10 +389,10 @@ class GroupMember:
         if self._heartbeat is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
         if member_id not in (None, self._member_id):
-            told = (
+            message = (
                 f"the consumer was removed from the group {self._group!r} after this commit was requested, and has joined again"
             )
-            raise FencedMemberError(f"{told}; commit the current positions")
+            raise FencedMemberError(f"{message}; commit the current positions")
         if items.records:
             self._offsets.with_partition(self._group, act)
 

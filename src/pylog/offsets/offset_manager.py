@@ -80,8 +80,8 @@ class CommitRecords(NamedTuple):
             try:
                 log.end_offset  # noqa: B018 - it raises
             except ClosedError as error:
-                told = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
-                raise UnknownTopicOrPartitionError(told, path=log.directory) from error
+                message = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
+                raise UnknownTopicOrPartitionError(message, path=log.directory) from error
 
 
 class _MembersPossibleError(NonEmptyGroupError):
@@ -233,8 +233,8 @@ class OffsetManager:
                 raise found
             log, end = found, found.end_offset
         if offset > end and not self.accepts_any_offset and offset > (end := log.snapshot(wait=True).end_offset):
-            told = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
-            raise OffsetOutOfRangeError(told, offset=offset)
+            message = f"offset {offset} is past the end of {partition.topic}-{partition.partition}, which is {end}"
+            raise OffsetOutOfRangeError(message, offset=offset)
         return log
 
     def _log_and_end(self, partition: TopicPartition) -> tuple[PartitionLog, int]:

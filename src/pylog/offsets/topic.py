@@ -107,10 +107,10 @@ class OffsetsTopic:
                 if name in image.groups:
                     return there.number
         if not self._is_whole(count):
-            told = (
+            message = (
                 f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
             )
-            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._manager.path)
+            raise IllegalStateError(f"{message}: where they belong is not known here", path=self._manager.path)
         return number
 
     def _is_whole(self, count: int) -> bool:

@@ -127,8 +127,9 @@ class RecordAccumulator:
             self._came += 1
             number = self._came
             if not self._may_go(number, size) and not self._wait_for_turn(number, size):
-                told = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
-                raise PylogTimeoutError(f"{told}; the record was not accepted: send more slowly, or raise one of the two options")
+                message = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
+                advice = "send more slowly, or raise one of the two options"
+                raise PylogTimeoutError(f"{message}; the record was not accepted: {advice}")
         self.check_open()
 
     def _wait_for_turn(self, number: int, size: int) -> bool:

@@ -140,8 +140,8 @@ def _named(given: pa.Array, route: Route) -> Longs | None:
     wide = given if given.type == pa.uint64() else given.cast(pa.int64())  # wide enough for every partition's number
     unknown = pc.filter(wide, pc.invert(pc.is_in(wide, pa.array(route.partitions, wide.type), skip_nulls=True))).drop_null()
     if len(unknown):
-        told = f"column partition has {unknown[0]}; topic {route.topic!r} has the partitions {list(route.partitions)[:20]}"
-        raise UnknownTopicOrPartitionError(told)
+        message = f"column partition has {unknown[0]}; topic {route.topic!r} has the partitions {list(route.partitions)[:20]}"
+        raise UnknownTopicOrPartitionError(message)
     return np.array(pc.fill_null(wide.cast(pa.int64()), -1).to_numpy(zero_copy_only=False))
 
 

@@ -202,8 +202,8 @@ class Producer(FactoryMade, factory="Store.producer"):
             raise too_large(size, route)
         counted = charge(value, key, headers)
         if counted > self.config.buffer_memory:
-            told = f"a record that counts for {counted} bytes exceeds buffer_memory={self.config.buffer_memory}"
-            raise RecordTooLargeError(f"{told}; raise that option, or send smaller records")
+            message = f"a record that counts for {counted} bytes exceeds buffer_memory={self.config.buffer_memory}"
+            raise RecordTooLargeError(f"{message}; raise that option, or send smaller records")
         return counted
 
     def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
@@ -307,8 +307,8 @@ def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes |
         return bytes(made)
     if serializer is not None:
         refuse_awaitable(made)
-    told = f"{type(made).__name__} of {name}_serializer" if serializer is not None else type(made).__name__
-    raise InvalidRecordError(f"a {name} must be bytes or None, not {told}; encode it first, or set {name}_serializer")
+    message = f"{type(made).__name__} of {name}_serializer" if serializer is not None else type(made).__name__
+    raise InvalidRecordError(f"a {name} must be bytes or None, not {message}; encode it first, or set {name}_serializer")
 
 
 def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:

@@ -63,8 +63,8 @@ class Waiting:
         """Refuses a call that interrupts another call of the same thread, and could wait for it."""
         self.check_process()
         if is_owned(self.lock) or (is_owned(self.turn) and not self.is_sender()):
-            told = "this call of the producer interrupts another call of the same thread, perhaps from a signal handler"
-            raise IllegalStateError(f"{told}: set a flag there, and send, flush or close after that call")
+            message = "this call of the producer interrupts another call of the same thread, perhaps from a signal handler"
+            raise IllegalStateError(f"{message}: set a flag there, and send, flush or close after that call")
 
     def check_other(self, doing: str) -> None:
         """Refuses a blocking call from a callback, which runs in the producer's thread."""

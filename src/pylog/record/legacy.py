@@ -180,8 +180,8 @@ def check_between(records: list[LegacyRecord], before: int, last: int) -> None:
     highest = before
     for record in records:
         if not highest < record.offset <= last:
-            told = f"it contains offset {record.offset}, where only offsets from {highest + 1} to {last} can follow"
-            raise CorruptionError(told)
+            message = f"it contains offset {record.offset}, where only offsets from {highest + 1} to {last} can follow"
+            raise CorruptionError(message)
         highest = record.offset
 
 

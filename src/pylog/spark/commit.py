@@ -242,9 +242,9 @@ def _make_ready(store: Store, staged: _Staged, how: CommitOptions) -> None:
         if topic not in present and how.create_topics:
             store.create_topic(topic, partition_count=how.partitions)
         elif topic not in present or present[topic].partition_count < count:
-            told = "is gone" if topic not in present else f"has {present[topic].partition_count} partitions"
+            message = "is gone" if topic not in present else f"has {present[topic].partition_count} partitions"
             raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} {told}, and had {count} partitions when rows were sent to them; run the job again",
+                f"topic {topic!r} {message}, and had {count} partitions when rows were sent to them; run the job again",
                 path=store.path,
             )
     for partition in staged.partitions():  # their number may be the same, and they others

@@ -132,8 +132,8 @@ class TaskRows:
             with pylog.open(self._options.root, mode="r") as store:
                 self._known = store.topics()
         if name not in self._known and not self._options.create_topics:
-            told = f"there is no topic {name!r} in {self._options.root}; make it, or give the option createTopics=true"
-            raise UnknownTopicOrPartitionError(told, path=self._options.root)
+            message = f"there is no topic {name!r} in {self._options.root}; make it, or give the option createTopics=true"
+            raise UnknownTopicOrPartitionError(message, path=self._options.root)
         return self._known.get(name)
 
     # ---- encoding ------------------------------------------------------------------------------------------------------------
@@ -156,10 +156,10 @@ def _check_inserted(batch: pa.RecordBatch) -> None:
     """Refuses rows that were read from a log: their columns name the partition they came from, not a destination."""
     for name in _OF_A_LOG:
         if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
-            told = (
+            message = (
                 f"rows that are inserted into a table have a column {name}, so they were read from a log, and Spark does not say"
             )
-            raise InvalidArgumentError(f"{told} {_WHICH_TABLE}")
+            raise InvalidArgumentError(f"{message} {_WHICH_TABLE}")
 
 
 def _partitions(batch: pa.RecordBatch, route: RowRoute, topic: str) -> NDArray[np.int64]:

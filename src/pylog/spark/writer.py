@@ -197,5 +197,5 @@ def _check_store(options: WriteOptions) -> None:
         return
     with pylog.open(options.root, mode="r") as store:
         if options.topic not in store.topics():
-            told = f"there is no topic {options.topic!r} in {options.root}; make it, or give the option createTopics=true"
-            raise UnknownTopicOrPartitionError(told, path=options.root)
+            message = f"there is no topic {options.topic!r} in {options.root}; make it, or give the option createTopics=true"
+            raise UnknownTopicOrPartitionError(message, path=options.root)

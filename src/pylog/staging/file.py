@@ -136,8 +136,8 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     """
     path = staged_path(root, staged)
     if not fs.exists(path):
-        told = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
-        raise StorageFailedError(f"{path}, which a task has written, is not there: {told}", path=path)
+        message = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
+        raise StorageFailedError(f"{path}, which a task has written, is not there: {message}", path=path)
     file = fs.open(path)
     try:
         data = file.read(min(staged.index_size, INDEXES.bound(0)), staged.index_position)
@@ -155,8 +155,8 @@ def staged_path(root: str, staged: StagedFile) -> str:
 
 def _parsed(data: bytes, path: str, staged: StagedFile) -> StagedIndex:
     def damaged(why: str) -> CorruptionError:
-        told = f"the index of {path} is damaged ({why}): none of its batches is appended; run the job again"
-        return CorruptionError(told, path=path, position=staged.index_position)
+        message = f"the index of {path} is damaged ({why}): none of its batches is appended; run the job again"
+        return CorruptionError(message, path=path, position=staged.index_position)
 
     index = decoded(_DECODER, data, damaged)
     if not all(map(is_topic_name, (*index.counts, *(entry.topic for entry in index.entries)))):

@@ -317,8 +317,8 @@ class MemoryFileSystem:
                 return None
             data = self._file_node(path).data
             if len(data) > limit:
-                told = f"{path} has {len(data)} bytes, more than the limit of {limit} bytes"
-                raise StorageFailedError(told, path=path)
+                message = f"{path} has {len(data)} bytes, more than the limit of {limit} bytes"
+                raise StorageFailedError(message, path=path)
             return bytes(data)
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
@@ -430,10 +430,10 @@ class MemoryFileSystem:
         """Raises NotALogDirectoryError unless `path` is a directory, or a link to one."""
         node = self.disk.find(path, follow=follow)
         if not isinstance(node, DirectoryNode):
-            told = f"there is no directory {path}" if node is None else f"{path} is not a directory"
+            message = f"there is no directory {path}" if node is None else f"{path} is not a directory"
             if node is None and self.disk.find(path) is not None:
-                told = f"{path} is a symbolic link that does not lead to a directory"
-            raise NotALogDirectoryError(told, path=path)
+                message = f"{path} is a symbolic link that does not lead to a directory"
+            raise NotALogDirectoryError(message, path=path)
 
     # ---- the machine ---------------------------------------------------------------------------------------------------------
 

@@ -101,8 +101,8 @@ def notes_on(store: Store, now_ms: int) -> Iterator[str]:
         due = sum(_due(store, topic, number, now_ms) for number in topic.partition_ids)
         if due:
             keep = f"pylog config {store.path} {topic.name} --set retention.ms=-1"
-            told = f"retention will delete {due} segments some minutes after the broker starts"
-            yield f"topic {topic.name}: {told}; to keep them: {keep}"
+            message = f"retention will delete {due} segments some minutes after the broker starts"
+            yield f"topic {topic.name}: {message}; to keep them: {keep}"
     yield "pylog.json stays for pylog: a broker does not write its changes of topics and options into it"
 
 
@@ -111,8 +111,8 @@ def _notes_on_options(topic: Topic) -> Iterator[str]:
     if config.segment_bytes < _SMALLEST_SEGMENT:
         yield f"{name}: segment.bytes={config.segment_bytes} becomes {_SMALLEST_SEGMENT}, the least that a broker accepts"
     if config.retention_group is not None:
-        told = "which brokers do not support, becomes retention.ms=-1 and retention.bytes=-1: the broker deletes nothing"
-        yield f"{name}: retention.group={config.retention_group}, {told}"
+        message = "which brokers do not support, becomes retention.ms=-1 and retention.bytes=-1: the broker deletes nothing"
+        yield f"{name}: retention.group={config.retention_group}, {message}"
     if config.durability is not None:
         options = kafka_options(config)
         flush = [f"{option}={options[option]}" for option in ("flush.messages", "flush.ms") if option in options]

@@ -32,10 +32,10 @@ class Backup:
         self._fs = fs
         self._root = root
         if join(resolved(self.path), "").startswith(join(resolved(root), "")):
-            told = (
+            message = (
                 f"the backup {self.path} is inside {root}, and no broker starts with it there; give a directory outside of {root}"
             )
-            raise InvalidArgumentError(told, path=self.path)
+            raise InvalidArgumentError(message, path=self.path)
         if fs.exists(self.path):
             raise InvalidArgumentError(
                 f"the backup directory {self.path} already exists; give one that does not exist", path=self.path

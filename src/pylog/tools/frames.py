@@ -90,8 +90,8 @@ class Frames:
             return None
         length = int.from_bytes(self._file.read(position + 8, 4).tobytes(), "big", signed=True)
         if length < MIN_LENGTH:
-            told = f"the batch at position {position} has a length of {length} bytes, too few for a batch; the rest is not shown"
-            raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
+            message = f"the batch at position {position} has a length of {length} bytes, too few for a batch"
+            raise CorruptionError(f"{self._file.path}: {message}; the rest is not shown", path=self._file.path, position=position)
         return None if position > self.size - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 
     def _odd(self, position: int) -> RawBatches | None:
@@ -101,8 +101,8 @@ class Frames:
             return None
         buffer = self._file.read(position, size)
         if size < HEADER_SIZE or buffer[MAGIC_AT] < 2:
-            told = f"the batch at position {position} is too short for its format; nothing after it is shown"
-            raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
+            message = f"the batch at position {position} is too short for its format; nothing after it is shown"
+            raise CorruptionError(f"{self._file.path}: {message}", path=self._file.path, position=position)
         return RawBatches(buffer, _column(buffer), position)
 
 

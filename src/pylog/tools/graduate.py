@@ -165,8 +165,8 @@ def _planned(fs: FileSystem, store: Store, clock: Clock, node_id: int, logs: tup
 
 def _check_free(fs: FileSystem, root: str) -> None:
     if is_in_use(fs, root):
-        told = f"a broker or a pylog process has {root} open exclusively; stop it before the directory is handed over"
-        raise StoreLockedError(told, path=root)
+        message = f"a broker or a pylog process has {root} open exclusively; stop it before the directory is handed over"
+        raise StoreLockedError(message, path=root)
     begun = fs.exists(join(root, RECORD)) and not fs.exists(join(root, META_PROPERTIES))  # the last step writes META_PROPERTIES
     for name in _BROKERS:
         if fs.exists(join(root, name)) and not (begun and name == BOOTSTRAP):
@@ -182,22 +182,22 @@ def _check_names(fs: FileSystem, root: str) -> None:
         path = join(root, entry.name)
         partition = parse_partition_directory(entry.name)
         if partition is None:
-            told = f"{path} is not a partition directory: no broker starts with it; move it away"
-            raise NotALogDirectoryError(told, path=path)
+            message = f"{path} is not a partition directory: no broker starts with it; move it away"
+            raise NotALogDirectoryError(message, path=path)
         if partition.partition >= limits.MAX_PARTITIONS:
-            told = f"{path} would make the broker create all lower partitions of topic {partition.topic}"
-            raise NotALogDirectoryError(f"{told}; at most {limits.MAX_PARTITIONS} are allowed; move it away", path=path)
+            message = f"{path} would make the broker create all lower partitions of topic {partition.topic}"
+            raise NotALogDirectoryError(f"{message}; at most {limits.MAX_PARTITIONS} are allowed; move it away", path=path)
         for file in fs.list(path):
             if file.is_file and file.name.endswith(_NUMBERED_ENDINGS) and not file.name.split(".")[0].isdigit():
-                told = f"{join(path, file.name)} has no offset in its name: no broker starts with it; move it away"
-                raise NotALogDirectoryError(told, path=join(path, file.name))
+                message = f"{join(path, file.name)} has no offset in its name: no broker starts with it; move it away"
+                raise NotALogDirectoryError(message, path=join(path, file.name))
 
 
 def _check_sound(root: str, found: Verification) -> None:
     if not found.ok:
         first = next(each for each in found.affected if each.finding.kind not in HARMLESS)
-        told = f"{root} has damage: {first.finding.message}; verify the directory to see all of it, and repair it first"
-        raise CorruptionError(told, path=first.finding.path, position=first.finding.position, offset=first.first_offset)
+        message = f"{root} has damage: {first.finding.message}; verify the directory to see all of it, and repair it first"
+        raise CorruptionError(message, path=first.finding.path, position=first.finding.position, offset=first.first_offset)
 
 
 def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
@@ -207,8 +207,8 @@ def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
         state = look_at(fs, target, clock)().state
         extra = 0 if state.active is None else state.active.file().size() - state.active_size
         if state.active is not None and extra:
-            told = f"{state.active.path} has {extra} bytes after its end; remove {marker} to make the broker cut them off"
-            raise CorruptionError(told, path=state.active.path, position=state.active_size, offset=state.end_offset)
+            message = f"{state.active.path} has {extra} bytes after its end; remove {marker} to make the broker cut them off"
+            raise CorruptionError(message, path=state.active.path, position=state.active_size, offset=state.end_offset)
 
 
 def _topic_id(fs: FileSystem, root: str, topic: Topic) -> tuple[str, list[NewFile]]:
@@ -223,8 +223,8 @@ def _topic_id(fs: FileSystem, root: str, topic: Topic) -> tuple[str, list[NewFil
         if own is None:
             missing.append(NewFile(name, PARTITION_METADATA, format_partition_metadata(topic_id)))
         elif own != topic_id:
-            told = f"{join(root, name)} has topic id {own}, but the topic has id {topic_id}; move it away"
-            raise NotALogDirectoryError(told, path=join(root, name))
+            message = f"{join(root, name)} has topic id {own}, but the topic has id {topic_id}; move it away"
+            raise NotALogDirectoryError(message, path=join(root, name))
     return topic_id, missing
 
 
@@ -316,10 +316,10 @@ def _noted(fs: FileSystem, root: str) -> list[str]:
     if data is None:
         raise IllegalStateError(f"{root} was not graduated: it has no {RECORD}; there is nothing to undo", path=root)
     if fs.exists(join(root, f"{CLUSTER_METADATA}-0")):
-        told = (
+        message = (
             f"a broker has started on {root} and keeps its metadata in {CLUSTER_METADATA}-0; pylog opens the directory as it is"
         )
-        raise IllegalStateError(told, path=root)
+        raise IllegalStateError(message, path=root)
     names = NOTES.parsed(data, path).files
     if not all(map(_is_ours, names)):
         raise CorruptionError(f"{path} names files that graduate never writes; remove them by hand", path=path)

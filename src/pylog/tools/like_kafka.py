@@ -158,12 +158,12 @@ class KafkaDump:
         parts = []
         if not self._options.skip_record_metadata:
             key, value = (-1 if data is None else len(data) for data in (row.key, row.value))
-            told = f"offset: {row.offset} {label}: {row.timestamp} keySize: {key} valueSize: {value}"
+            message = f"offset: {row.offset} {label}: {row.timestamp} keySize: {key} valueSize: {value}"
             if magic >= 2:
-                told += f" sequence: {row.sequence} headerKeys: [{','.join(name for name, _ in row.headers)}]"
+                message += f" sequence: {row.sequence} headerKeys: [{','.join(name for name, _ in row.headers)}]"
             elif row.checksum is not None:
-                told += f" isValid: {_FLAGS[row.checksum[1]]} crc: {row.checksum[0]}"
-            parts.append(told + _control(row) if control else told)
+                message += f" isValid: {_FLAGS[row.checksum[1]]} crc: {row.checksum[0]}"
+            parts.append(message + _control(row) if control else message)
         if self._options.printing and not control:
             parts += self._contents(row)
         return f"| {' '.join(parts)}\n" if parts else "\n"
@@ -285,16 +285,16 @@ def _batch_lines(stretch: RawBatches) -> list[str]:
         if magic >= 2:
             last_sequence = sequence if sequence < 0 else (sequence + last - base) & limits.INT32_MAX
             horizon = f"[{first_stamp}]" if attributes & DELETE_HORIZON_BIT else ".empty"
-            told = (
+            message = (
                 f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {sequence} lastSequence: {last_sequence} "
                 f"producerId: {producer} producerEpoch: {producer_epoch} partitionLeaderEpoch: {epoch} "
                 f"isTransactional: {_FLAGS[bool(attributes & TRANSACTIONAL_BIT)]} "
                 f"isControl: {_FLAGS[bool(attributes & CONTROL_BIT)]} deleteHorizonMs: OptionalLong{horizon}"
             )
         else:
-            told = f"offset: {last}"
+            message = f"offset: {last}"
         lines.append(
-            f"{told} position: {position + stretch.shift} {_STAMPS[timestamp_type(magic, attributes)]}: {stamp} size: {size} "
+            f"{message} position: {position + stretch.shift} {_STAMPS[timestamp_type(magic, attributes)]}: {stamp} size: {size} "
             f"magic: {magic} compresscodec: {codec_name(attributes & CODEC_MASK)} crc: {crc} isvalid: {is_valid}\n"
         )
     return lines
@@ -320,18 +320,18 @@ def _control(row: Row) -> str:
 
 def _producer_line(producer: Producer) -> str:
     first = producer.transaction_first_offset
-    told = (
+    message = (
         f"producerId: {producer.producer_id} producerEpoch: {producer.epoch} coordinatorEpoch: {producer.coordinator_epoch} "
         f"currentTxnFirstOffset: OptionalLong{'.empty' if first < 0 else f'[{first}]'} lastTimestamp: {producer.timestamp}"
     )
     if producer.last_offset >= 0:
         sequence = producer.last_sequence
         first_sequence = sequence if sequence < 0 else (sequence - producer.offset_delta) & limits.INT32_MAX
-        told += (
+        message += (
             f" firstSequence: {first_sequence} lastSequence: {sequence} lastOffset: {producer.last_offset} "
             f"offsetDelta: {producer.offset_delta} timestamp: {producer.timestamp}"
         )
-    return told + "\n"
+    return message + "\n"
 
 
 def _snapshot_complaint(data: bytes) -> str | None:
@@ -343,8 +343,8 @@ def _snapshot_complaint(data: bytes) -> str | None:
         return f"Snapshot contained an unknown file version {version}"
     count, room = int.from_bytes(data[6:10], "big", signed=True), len(data) - 10
     if count > room:
-        told = f"Tried to allocate a collection of size {count}, but there are only {room} bytes remaining."
-        return f"Snapshot failed schema validation: {told}"
+        message = f"Tried to allocate a collection of size {count}, but there are only {room} bytes remaining."
+        return f"Snapshot failed schema validation: {message}"
     stored = int.from_bytes(data[2:6], "big")
     computed = int(kernels.checksum(np.frombuffer(data, np.uint8), 6, len(data)))
     if stored != computed:
@@ -370,8 +370,8 @@ class _Consecutive:
 
 def _sane(file: NamedFile, misfit: bool) -> str:
     if misfit:
-        told = "does not pass Kafka's sanity check: its last entry or its size is invalid"
-        raise CorruptionError(f"{file.path} {told}", path=file.path)
+        message = "does not pass Kafka's sanity check: its last entry or its size is invalid"
+        raise CorruptionError(f"{file.path} {message}", path=file.path)
     return f"{file.path} passed sanity check.\n"
 
 

@@ -51,13 +51,13 @@ class LostEnd(NamedTuple):
     def __str__(self) -> str:
         """Describes the consequences."""
         marker = {True: "COMMIT", False: "ABORT", None: "marker, too damaged to tell which,"}[self.committed]
-        told = f"the {marker} at offset {self.marker_offset} is removed, and records of its transaction stay"
+        message = f"the {marker} at offset {self.marker_offset} is removed, and records of its transaction stay"
         if self.becomes is None:
             after = "the transaction is open then: read_committed readers stop before that offset until it is aborted"
         else:
             seen = "see its records" if self.becomes else "do not see its records"
             after = f"the producer's next marker ends the transaction then: read_committed readers {seen}"
-        return f"{told} (producer {self.producer_id}, from offset {self.first_offset} on); {after}"
+        return f"{message} (producer {self.producer_id}, from offset {self.first_offset} on); {after}"
 
 
 class _Event(NamedTuple):

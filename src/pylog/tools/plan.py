@@ -144,8 +144,8 @@ class PartitionPlan:
             yield f"create a new segment at offset {self.created}"
         yield "rebuild indexes, producer snapshots and leader epochs"
         if self.new_end_offset != self.end_offset:
-            told = f"the log will end at offset {self.new_end_offset} instead of {self.end_offset}"
-            yield f"{told}; new records reuse the offsets after it"
+            message = f"the log will end at offset {self.new_end_offset} instead of {self.end_offset}"
+            yield f"{message}; new records reuse the offsets after it"
         for lost in self.lost:
             upto = "to the end of the damage" if lost.last_offset is None else f"to {lost.last_offset}"
             could = "are lost, ALTHOUGH THEY CAN BE READ NOW" if lost.readable else "are lost; they cannot be read now"
@@ -153,8 +153,8 @@ class PartitionPlan:
         if not self.lost:
             yield "no record is lost"
         if self.remote:
-            told = f"offsets {self.remote.start} to {self.remote.stop - 1} stay in a broker's remote tier"
-            yield f"{told}, with the leader epochs that lead to them"
+            message = f"offsets {self.remote.start} to {self.remote.stop - 1} stay in a broker's remote tier"
+            yield f"{message}, with the leader epochs that lead to them"
         yield from map(str, self.lost_ends)
 
 
@@ -199,8 +199,8 @@ def plan_partition(
     if any(
         name.endswith(names.SWAP) for name in sizes_of(fs, target)
     ):  # a compaction is unfinished, and some segments exist twice
-        told = f"{target.directory} has an unfinished compaction, which is not damage"
-        raise InvalidArgumentError(f"{told}: open the partition for writing once to complete it, then repair the rest")
+        message = f"{target.directory} has an unfinished compaction, which is not damage"
+        raise InvalidArgumentError(f"{message}: open the partition for writing once to complete it, then repair the rest")
     readable = found.readable[0].ranges if found.readable else ()
     return _Planner(fs, target, policy, look_at(fs, target, clock)(), affected, readable).plan(whole=whole)
 
@@ -293,8 +293,8 @@ class _Planner:
         content = _NewContent(segment, following)
         content.take_until(position)
         if content.next_offset < self._state.start_offset:
-            told = f"the damage in {segment.path} is before the log start offset {self._state.start_offset}"
-            raise InvalidArgumentError(f"{told}, so truncate would keep no record; use skip")
+            message = f"the damage in {segment.path} is before the log start offset {self._state.start_offset}"
+            raise InvalidArgumentError(f"{message}, so truncate would keep no record; use skip")
         changed = [_plan_of(segment, content.pieces)]
         changed += [_plan_of(later, None) for later, _ in self._segments[number + 1 :]]
         return self._without_empty_end(number, changed, content.next_offset)

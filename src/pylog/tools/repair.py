@@ -329,7 +329,7 @@ def _copy(source: File, piece: KeptBytes, target: File, position: int) -> None:
         view = memoryview(buffer)[: min(len(buffer), piece.size - done)]
         got = source.read_into(view, piece.start + done)
         if not got:
-            told = f"{source.path} ends at position {piece.start + done}, before the {piece.size} bytes that the plan copies"
-            raise StorageFailedError(f"{told}; nothing was replaced; repair again", path=source.path)
+            message = f"{source.path} ends at position {piece.start + done}, before the {piece.size} bytes that the plan copies"
+            raise StorageFailedError(f"{message}; nothing was replaced; repair again", path=source.path)
         target.write(view[:got], position + done)
         done += got

@@ -236,8 +236,8 @@ def _powers(powers: Powers, label: Callable[[float], str]) -> str:
     found = list(powers.bars())
     top = max((bar.batches for bar in found), default=1)
     rows = [(text(label(bar.low)), meter(bar.batches, top), text(f"{bar.batches:,}")) for bar in found]
-    told = f"{label(powers.mean)} on average, {label(powers.largest)} at most"
-    return table(("from", "", "batches"), rows, left=2) + f'<p class="quiet">{text(told)}</p>'
+    message = f"{label(powers.mean)} on average, {label(powers.largest)} at most"
+    return table(("from", "", "batches"), rows, left=2) + f'<p class="quiet">{text(message)}</p>'
 
 
 def _codecs(stats: Stats) -> str:
@@ -290,21 +290,21 @@ def _segment_sections(segments: Sequence[SegmentStats]) -> Iterator[StripSection
 
 def _damaged_sections(damaged: Sequence[DamagedRange]) -> Iterator[StripSection]:
     for each in damaged[:_MOST_SECTIONS]:
-        told = f"damaged: offsets {each.offset} to {each.next_offset - 1}"
-        yield StripSection(each.offset, each.next_offset, "damaged", told)
+        message = f"damaged: offsets {each.offset} to {each.next_offset - 1}"
+        yield StripSection(each.offset, each.next_offset, "damaged", message)
 
 
 def _details(partition: PartitionStats) -> str:
     stats = partition.stats
-    told = f"partition {partition.key.partition}: offsets {partition.start_offset:,} to {partition.end_offset - 1:,}, "
-    told += f"{_counted(stats.records, 'record')}, {size_text(stats.bytes)}, {_counted(len(partition.segments), 'segment')}"
+    message = f"partition {partition.key.partition}: offsets {partition.start_offset:,} to {partition.end_offset - 1:,}, "
+    message += f"{_counted(stats.records, 'record')}, {size_text(stats.bytes)}, {_counted(len(partition.segments), 'segment')}"
     spans = stats.timeline.columns(_PARTITION_COLUMNS)
     charts = _timeline("Records over event time", spans, "records") + _timeline("Bytes over event time", spans, "bytes")
     rows = [_segment_row(segment) for segment in partition.segments[-_MOST_ROWS:]]
     titles = ("segment", "first event", "last event", "batches", "records", "bytes")
     hidden = len(partition.segments) - len(rows)
     more = f'<p class="quiet">{hidden:,} older segments are not shown</p>' if hidden else ""
-    return f"<details><summary>{text(told)}</summary>{charts}{table(titles, rows, left=3)}{more}</details>"
+    return f"<details><summary>{text(message)}</summary>{charts}{table(titles, rows, left=3)}{more}</details>"
 
 
 def _segment_row(segment: SegmentStats) -> Sequence[str]:

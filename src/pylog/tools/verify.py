@@ -179,9 +179,9 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
         good_bytes += int(table[SIZE].sum())
         if damage is not None:
             kind = BEHIND if is_preallocated(segment, damage) else "corrupt"  # zeros may have replaced a batch
-            told = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
+            message = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
             size = damage.end - damage.position
-            findings.append(Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, told))
+            findings.append(Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, message))
     verdict = FileVerdict(segment.path, segment.size, batches, False, findings[0].kind if findings else GOOD)
     report = Report(tuple(findings), 0, 1, batches, 0, good_bytes, (verdict,))
     bounds = {segment.path: following}

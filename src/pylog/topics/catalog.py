@@ -184,6 +184,6 @@ def write_topic(fs: FileSystem, root: str, name: str, topic: CatalogTopic) -> No
     catalog = read_catalog(fs, root)
     changed = msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic})
     if _partitions(changed) > limits.MAX_PARTITIONS:
-        told = f"with {topic.partitions} partitions of {name!r} the topics of {root} have more than {limits.MAX_PARTITIONS}"
-        raise InvalidArgumentError(f"{told} together; use another directory", path=root)
+        message = f"with {topic.partitions} partitions of {name!r} the topics of {root} have more than {limits.MAX_PARTITIONS}"
+        raise InvalidArgumentError(f"{message} together; use another directory", path=root)
     write_catalog(fs, root, changed)

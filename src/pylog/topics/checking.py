@@ -60,11 +60,11 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
         topic = topics.get(partition.topic)
         if topic is None or topic.id != ids[partition] or fs.exists(join(root, directory_name(partition))):
             continue
-        told = f"has no directory for partition {partition.partition} of topic {partition.topic}, which its catalog names"
+        message = f"has no directory for partition {partition.partition} of topic {partition.topic}, which its catalog names"
         if partition in made:
-            yield about("missing", root, told)
+            yield about("missing", root, message)
         else:
-            yield about("unmade", root, f"{told}: the topic's creator has not created it yet, or was killed before")
+            yield about("unmade", root, f"{message}: the topic's creator has not created it yet, or was killed before")
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:

@@ -34,18 +34,18 @@ def check_link(fs: FileSystem, directory: str) -> None:
         return  # `check_directory` says it better
     real = resolved(root)
     if join(target, "").startswith(join(real, "")) or join(real, "").startswith(join(target, "")):
-        told = f"{directory} is a symbolic link to {target}, in the same log directory; put the directory itself there"
-        raise NotALogDirectoryError(told, path=directory)
+        message = f"{directory} is a symbolic link to {target}, in the same log directory; put the directory itself there"
+        raise NotALogDirectoryError(message, path=directory)
     for other in (join(root, each) for each in links if each != name):
         if _target(fs, other) == target:
-            told = f"{directory} and {other} are symbolic links to the same directory {target}; remove the wrong one"
-            raise NotALogDirectoryError(told, path=directory)
+            message = f"{directory} and {other} are symbolic links to the same directory {target}; remove the wrong one"
+            raise NotALogDirectoryError(message, path=directory)
     if is_log_directory(fs.list(parent_of(target))):
-        told = f"{directory} is a symbolic link to {target}, in another log directory; open that one"
-        raise NotALogDirectoryError(told, path=directory)
+        message = f"{directory} is a symbolic link to {target}, in another log directory; open that one"
+        raise NotALogDirectoryError(message, path=directory)
     if not is_partition(fs, target):
-        told = f"{directory} is a symbolic link to {target}, which holds no partition; move one there, or remove the link"
-        raise NotALogDirectoryError(told, path=directory)
+        message = f"{directory} is a symbolic link to {target}, which holds no partition; move one there, or remove the link"
+        raise NotALogDirectoryError(message, path=directory)
 
 
 def _target(fs: FileSystem, path: str) -> str | None:
@@ -77,5 +77,6 @@ def check_deletable(fs: FileSystem, directory: str) -> None:
     """
     target = fs.link_target(directory)
     if target is not None:
-        told = f"{directory} is a symbolic link to {target}, and nothing outside the log directory is deleted"
-        raise IllegalStateError(f"{told}; move the directory back, or remove the link, and delete the topic then", path=directory)
+        message = f"{directory} is a symbolic link to {target}, and nothing outside the log directory is deleted"
+        advice = "move the directory back, or remove the link, and delete the topic then"
+        raise IllegalStateError(f"{message}; {advice}", path=directory)

@@ -47,8 +47,8 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[i
     acknowledged in them, and if files or links have their names.
     """
     if is_kraft_brokers(fs, root):
-        told = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
-        raise IllegalStateError(f"{told}to start on this directory again, remove {META_PROPERTIES} there", path=root)
+        message = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
+        raise IllegalStateError(f"{message}to start on this directory again, remove {META_PROPERTIES} there", path=root)
     taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
     for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
@@ -177,8 +177,8 @@ def check_completable(fs: FileSystem, root: str, key: TopicPartition, *, write: 
     """
     path = join(root, directory_name(key))
     if not write and is_told_of(fs, root, key):
-        told = f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup"
-        raise CorruptionError(told, path=path)
+        message = f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup"
+        raise CorruptionError(message, path=path)
     if not write or is_kraft_brokers(fs, root):
-        told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
-        raise UnknownTopicOrPartitionError(told, path=root)
+        message = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
+        raise UnknownTopicOrPartitionError(message, path=root)

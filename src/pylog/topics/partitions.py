@@ -41,8 +41,8 @@ def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) ->
         if fs.exists(directory):  # made again, unless it is something else that has its name
             fs.check_directory(directory, write=write)
             return
-        told = f"{directory} is not there any more: its topic was deleted meanwhile"
-        raise UnknownTopicOrPartitionError(told, path=directory) from error
+        message = f"{directory} is not there any more: its topic was deleted meanwhile"
+        raise UnknownTopicOrPartitionError(message, path=directory) from error
 
 
 def for_each_partition(calls: Iterable[Callable[[], Any]]) -> list[Any]:

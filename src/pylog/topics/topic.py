@@ -47,5 +47,5 @@ def check_partition(root: str, topic: Topic, number: int) -> None:
     """Refuses a partition that a topic does not have."""
     ids = topic.partition_ids
     if number not in ids:
-        told = f"its partitions are {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"its only partition is {ids[0]}"
-        raise UnknownTopicOrPartitionError(f"partition {number} of {topic.name!r} does not exist; {told}", path=root)
+        message = f"its partitions are {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"its only partition is {ids[0]}"
+        raise UnknownTopicOrPartitionError(f"partition {number} of {topic.name!r} does not exist; {message}", path=root)

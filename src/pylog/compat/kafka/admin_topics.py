@@ -129,8 +129,8 @@ class TopicsOfAdmin:
             if known is None:
                 raise errors.UnknownTopicOrPartitionError(f"there is no topic {wanted.name!r}")
             if wanted.num_partitions <= len(known):
-                told = f"topic {wanted.name!r} has {len(known)} partitions; partitions can only be added"
-                raise errors.InvalidPartitionsError(told)
+                message = f"topic {wanted.name!r} has {len(known)} partitions; partitions can only be added"
+                raise errors.InvalidPartitionsError(message)
             if not validate_only:
                 self._cluster.store.add_partitions(wanted.name, wanted.num_partitions)
             return {}

@@ -33,8 +33,8 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
     if config["group_instance_id"] is not None:
         _check_instance(config["group_instance_id"], config["group_id"])
     if config["group_id"] is not None and not config["heartbeat_interval_ms"] < config["session_timeout_ms"]:
-        told = f"heartbeat_interval_ms={config['heartbeat_interval_ms']} is not less than session_timeout_ms"
-        raise errors.KafkaConfigurationError(f"{told}={config['session_timeout_ms']}")
+        message = f"heartbeat_interval_ms={config['heartbeat_interval_ms']} is not less than session_timeout_ms"
+        raise errors.KafkaConfigurationError(f"{message}={config['session_timeout_ms']}")
     return config
 
 
@@ -42,8 +42,8 @@ def _check_instance(instance: Any, group: Any) -> None:
     if group is None:
         raise errors.KafkaConfigurationError("group_instance_id requires group_id")
     if not isinstance(instance, str) or instance in (".", "..") or not _INSTANCE.fullmatch(instance):
-        told = "is not 1 to 249 of the characters a-z A-Z 0-9 . _ -"
-        raise errors.KafkaConfigurationError(f"group_instance_id={instance!r} {told}")
+        message = "is not 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+        raise errors.KafkaConfigurationError(f"group_instance_id={instance!r} {message}")
 
 
 def native_options(config: Mapping[str, Any]) -> dict[str, Any]:

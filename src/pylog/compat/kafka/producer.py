@@ -160,8 +160,8 @@ class KafkaProducer:
     def _check_size(self, sizes: tuple[int, int, int]) -> None:
         size = _OVERHEAD + sum(max(each, 0) for each in sizes)
         if size > self.config["max_request_size"]:
-            told = f"a record of up to {size} bytes exceeds max_request_size={self.config['max_request_size']}"
-            raise errors.MessageSizeTooLargeError(f"{told}; raise that option, or send smaller records")
+            message = f"a record of up to {size} bytes exceeds max_request_size={self.config['max_request_size']}"
+            raise errors.MessageSizeTooLargeError(f"{message}; raise that option, or send smaller records")
 
     def _accepted(self, topic: str, value: bytes | None, key: bytes | None, headers: Any, partition: Any, stamp: Any) -> Any:
         """Returns the native future of a record. Creates the topic if it is missing and that is allowed."""

@@ -87,11 +87,11 @@ def _check_sizes(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
             if partition.quiet:  # otherwise retention may have deleted it
                 yield about("missing", segment.path, "is gone", size=size, offset=segment.base_offset)
         elif entry.size < size:
-            told = f"has {entry.size} bytes, but the log has {size}"
-            yield about("missing", segment.path, told, position=entry.size, size=size - entry.size)
+            message = f"has {entry.size} bytes, but the log has {size}"
+            yield about("missing", segment.path, message, position=entry.size, size=size - entry.size)
         elif entry.size > size and segment is not partition.state.active:
-            told = f"has {entry.size} bytes, but the log had {size} when it was sealed"
-            yield about("state", segment.path, told, position=size, size=entry.size - size)
+            message = f"has {entry.size} bytes, but the log had {size} when it was sealed"
+            yield about("state", segment.path, message, position=size, size=entry.size - size)
 
 
 def _check_names(partition: Partition, entries: Mapping[str, DirectoryEntry]) -> Iterator[Finding]:
@@ -137,8 +137,8 @@ def _check_header(partition: Partition, slot: DurablePoint | None, entries: Mapp
         name, needed = names.file_name(slot.active_base, names.LOG), slot.durable_position
         size = entries[name].size if name in entries else needed
         if size < needed:
-            told = f"has {size} bytes, and {needed} were synced"
-            yield about("missing", partition.state.active.path, told, position=size, size=needed - size)
+            message = f"has {size} bytes, and {needed} were synced"
+            yield about("missing", partition.state.active.path, message, position=size, size=needed - size)
 
 
 def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
@@ -150,16 +150,16 @@ def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
         yield about("state", directory, f"has a broken list of segments: {error}")
     ends = (state.start_offset, state.durable_offset, state.end_offset)
     if not 0 <= ends[0] <= ends[1] <= ends[2] or not state.start_offset <= state.stable_offset <= state.end_offset:
-        told = f"start {ends[0]}, durable {ends[1]}, stable {state.stable_offset}, end {ends[2]}"
-        yield about("state", directory, f"has ends that contradict each other: {told}")
+        message = f"start {ends[0]}, durable {ends[1]}, stable {state.stable_offset}, end {ends[2]}"
+        yield about("state", directory, f"has ends that contradict each other: {message}")
     if state.active is None or watch.damaged:
         return
     if watch.end != state.active_size:
-        told = f"has batches up to position {watch.end}, but the log publishes {state.active_size} bytes"
-        yield about("state", state.active.path, told, position=watch.end)
+        message = f"has batches up to position {watch.end}, but the log publishes {state.active_size} bytes"
+        yield about("state", state.active.path, message, position=watch.end)
     if watch.next_offset > state.end_offset:
-        told = f"has batches up to offset {watch.next_offset}, but the log ends at {state.end_offset}"
-        yield about("state", state.active.path, told, offset=state.end_offset)
+        message = f"has batches up to offset {watch.next_offset}, but the log ends at {state.end_offset}"
+        yield about("state", state.active.path, message, offset=state.end_offset)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
     if log_start > state.start_offset and partition.quiet:
         log_start = _start_now(partition, ends)  # the topic may have been deleted and created again since
     if log_start > state.start_offset and partition.quiet:
-        told = f"gives {partition.directory} the start {log_start}, after its start {state.start_offset}"
-        yield about("state", join(ends.root, LOG_START), told, offset=log_start)
+        message = f"gives {partition.directory} the start {log_start}, after its start {state.start_offset}"
+        yield about("state", join(ends.root, LOG_START), message, offset=log_start)
     yield from _check_start(partition, ends, log_start)
 
 
@@ -202,5 +202,5 @@ def _check_start(partition: Partition, ends: Ends, log_start: int) -> Iterator[F
             )
             return
         path = join(partition.directory, names.file_name(offset, names.LOG))
-        told = f"is missing: the leader epochs begin at offset {offset}, but the first segment at {first.base_offset}"
-        yield about("missing", path, told, offset=offset)
+        message = f"is missing: the leader epochs begin at offset {offset}, but the first segment at {first.base_offset}"
+        yield about("missing", path, message, offset=offset)

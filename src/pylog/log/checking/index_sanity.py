@@ -76,9 +76,9 @@ class IndexWatch:
         if self._wrong is None:
             return []
         position = self._wrong * self.entry_size
-        told = f"has an entry (number {self._wrong}, at position {position}) that does not fit the batches"
+        message = f"has an entry (number {self._wrong}, at position {position}) that does not fit the batches"
         return [
-            about(self._kind, self._path, told, position=position, size=self.entry_size, offset=int(self.offsets[self._wrong]))
+            about(self._kind, self._path, message, position=position, size=self.entry_size, offset=int(self.offsets[self._wrong]))
         ]
 
     def ends_wrongly(self) -> bool:

@@ -106,8 +106,8 @@ class LogWatch:
         end = self.next_offset if self._sealed_end is None else self._sealed_end
         if 0 <= end < segment.base_offset:
             path = join(segment.directory, names.file_name(end, names.LOG))
-            told = f"is missing: no segment has offset {end}, and the next one begins at {segment.base_offset}"
-            finding = about("missing", path, told, offset=end)
+            message = f"is missing: no segment has offset {end}, and the next one begins at {segment.base_offset}"
+            finding = about("missing", path, message, offset=end)
             if self._sealed_end is not None:
                 self.tell(finding)
             elif self._may_be_compacted(end, segment):
@@ -165,8 +165,8 @@ class _EpochWatch:
         if wrong.any():
             batch = int(np.argmax(wrong))
             offset, epoch = int(table[BASE_OFFSET, batch]), int(table[LEADER_EPOCH, batch])
-            told = "is missing" if self._lacking else f"does not give offset {offset} the leader epoch {epoch}"
-            self.misfits.append(about("derived", self._path, f"{told}, as its batch in {segment.path} has", offset=offset))
+            message = "is missing" if self._lacking else f"does not give offset {offset} the leader epoch {epoch}"
+            self.misfits.append(about("derived", self._path, f"{message}, as its batch in {segment.path} has", offset=offset))
 
 
 class _SegmentWatch:

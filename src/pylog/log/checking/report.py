@@ -117,8 +117,8 @@ class Partition(NamedTuple):
         """Reports that the log ends before an offset that it once had."""
         active, end = self.state.active, self.state.end_offset
         path, position = (self.directory, 0) if active is None else (active.path, self.state.active_size)
-        told = f"ends at offset {end}, and {who} says that it reached {offset}"
-        return about("missing", path, told, position=position, offset=end)
+        message = f"ends at offset {end}, and {who} says that it reached {offset}"
+        return about("missing", path, message, position=position, offset=end)
 
     def epochs(self) -> tuple[list[EpochEntry] | None, list[Finding]]:
         """Returns the leader epochs; None if the file is missing or damaged, which is a finding."""
@@ -239,8 +239,8 @@ class Report:
     def __str__(self) -> str:
         plural = "" if self.partitions == 1 else "s"
         counts = f"{self.segments} segments, {self.batches} batches, {self.records} records, {self.bytes} bytes"
-        told = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
-        lines = [f"{told} in {self.partitions} partition{plural}: {counts}"]
+        message = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
+        lines = [f"{message} in {self.partitions} partition{plural}: {counts}"]
         lines += [f"  {finding.kind}: {finding.message}" for finding in self.findings[:_SHOWN]]
         if len(self.findings) > _SHOWN:
             lines.append(f"  and {len(self.findings) - _SHOWN} more")

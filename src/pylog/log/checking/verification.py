@@ -257,8 +257,8 @@ class _ProducerWatch:
         for producer in [] if snapshot is None else snapshot.producers:
             unknown = producer.producer_id not in known and producer.last_offset < self._start
             if not unknown and known.get(producer.producer_id) != _told(producer):
-                told = f"has other values for producer {producer.producer_id} than its batches"
-                self._findings.append(about("derived", path, told, offset=offset))
+                message = f"has other values for producer {producer.producer_id} than its batches"
+                self._findings.append(about("derived", path, message, offset=offset))
                 return
 
 

@@ -166,8 +166,8 @@ def _check_local(state: LogState, path: str) -> None:
     remote = state.remote_offsets
     if remote:
         there = f"{path} is not compacted: its offsets {remote.start} to {remote.stop - 1} are in a broker's remote tier"
-        told = "which may have copies of later ones; have the broker delete them, or remove 'compact' from cleanup_policy"
-        raise IllegalStateError(f"{there}, {told}", path=path)
+        message = "which may have copies of later ones; have the broker delete them, or remove 'compact' from cleanup_policy"
+        raise IllegalStateError(f"{there}, {message}", path=path)
 
 
 def _stretches(segment: LogSegment, following: int) -> Iterator[WalkedRange]:

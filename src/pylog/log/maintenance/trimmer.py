@@ -103,8 +103,8 @@ def truncate(mutator: PartitionWriter, end: int) -> None:
             return
         if writer.state.remote_offsets:
             path = mutator.source.directory
-            told = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
-            raise IllegalStateError(f"{told}, and would serve them again; have the broker delete them", path=path)
+            message = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
+            raise IllegalStateError(f"{message}, and would serve them again; have the broker delete them", path=path)
         trimming.truncate(writer, mutator.source, mutator.pending_deletions, end)
         mutator.reload()
 

@@ -107,8 +107,8 @@ def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: Pyl
     if now.version == state.version:
         raise error
     if now.truncation_count != state.truncation_count:
-        told = "the log was changed while it was read; read again from the current state"
-        raise OffsetOutOfRangeError(told, path=error.path, offset=error.offset) from error
+        message = "the log was changed while it was read; read again from the current state"
+        raise OffsetOutOfRangeError(message, path=error.path, offset=error.offset) from error
     return now
 
 

@@ -106,8 +106,8 @@ def listing(source: Source) -> list[DirectoryEntry]:
 
 def deleted(source: Source) -> UnknownTopicOrPartitionError:
     """Returns the error for a partition that another process has deleted."""
-    told = f"{source.directory} was deleted by another process; get the log from its store again"
-    return UnknownTopicOrPartitionError(told, path=source.directory)
+    message = f"{source.directory} was deleted by another process; get the log from its store again"
+    return UnknownTopicOrPartitionError(message, path=source.directory)
 
 
 def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:

@@ -74,5 +74,6 @@ def in_tier(name: str, remote: range, offset: int) -> OffsetOutOfRangeError:
         offset: the requested offset.
     """
     there = f"{remote.start} to {remote.stop - 1}"
-    told = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {there} and is not read by pylog"
-    return OffsetOutOfRangeError(f"{told}; the local log starts at offset {remote.stop}: start there to read it", offset=offset)
+    message = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {there} and is not read by pylog"
+    advice = f"the local log starts at offset {remote.stop}: start there to read it"
+    return OffsetOutOfRangeError(f"{message}; {advice}", offset=offset)

@@ -328,8 +328,9 @@ class PartitionWriter:
     def append(self, request: Request) -> Acknowledgement:
         """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
         if (self.appending and is_owned(self.lock)) or self.commits.requests.has_called():
-            told = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts it "
-            raise IllegalStateError(told + "cannot append to the same log: append after that call", path=self.source.directory)
+            message = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts"
+            advice = "it cannot append to the same log: append after that call"
+            raise IllegalStateError(f"{message} {advice}", path=self.source.directory)
         if self._inside != threading.get_ident():
             return self.commits.append(request)
         self.commits.commit([request])

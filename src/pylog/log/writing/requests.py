@@ -135,8 +135,8 @@ class Request:
 
     def refuse(self, error: BaseException) -> None:
         """Settles the request as failed. An interrupt of the leader is a storage failure for the other threads."""
-        told = "the thread that wrote these records was interrupted; they are not acknowledged, but may be in the log"
-        self.error = error if isinstance(error, Exception) else StorageFailedError(told, errno=errno.EINTR)
+        message = "the thread that wrote these records was interrupted; they are not acknowledged, but may be in the log"
+        self.error = error if isinstance(error, Exception) else StorageFailedError(message, errno=errno.EINTR)
         self.done = True
 
     def result(self) -> Acknowledgement:
