@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from pylog.directory.checkpoints import LOG_START, OFFSETS, RECOVERY_POINT, Offsets
 from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
-from pylog.errors import CorruptionError, PylogError
+from pylog.errors import CorruptionError, PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log.durable_point import DurablePoint, newest_slot
 from pylog.log.recovery.findings import Finding
@@ -29,7 +29,7 @@ from pylog.log.state import LogState
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG
 from pylog.segment.seal import Seal, unmarked_seal
-from pylog.segment.segment import LogSegment
+from pylog.segment.segment import LogSegment, vanished
 
 GOOD: Final = "good"
 BEHIND: Final = "behind"
@@ -251,7 +251,20 @@ def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
     """Runs a check of a partition. Repeats it if something is wrong and the partition may have changed during the check.
 
     If only threads of this process can have changed it, they are blocked during the second check.
+
+    Raises:
+        UnknownTopicOrPartitionError: its topic was deleted meanwhile.
     """
+    for _ in range(LOOKS - 1):
+        try:
+            return _answered(look, question)
+        except StorageFailedError as error:
+            if not vanished(error):
+                raise
+    return _answered(look, question)  # `look` raises if the topic was deleted
+
+
+def _answered(look: Look, question: Callable[[Partition], Report]) -> Report:
     partition = look()
     if not partition.quiet:
         return _agreed(look, question)
