@@ -96,10 +96,12 @@ def set_aside(fs: FileSystem, path: str) -> str:
 
 
 def remove_derived(fs: FileSystem, path: str) -> None:
-    """Removes a derived file. A directory with that name is renamed instead, because its contents are unknown."""
+    """Removes a derived file, if it is there. A directory with that name is renamed instead, because its contents are unknown."""
     try:
         fs.remove(path)
     except StorageFailedError as error:
+        if error.errno == errno.ENOENT:  # an earlier call removed it, and failed after that
+            return
         if not is_no_file(error):
             raise
         set_aside(fs, path)
