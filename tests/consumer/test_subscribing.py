@@ -14,6 +14,7 @@ import pytest
 import pylog
 from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
+from pylog.consumer.guard import Guard
 from pylog.fs import OsFileSystem
 from pylog.testing import MemoryFileSystem
 
@@ -343,6 +344,18 @@ def test_a_closed_consumer_says_so_and_may_be_closed_again(store: pylog.Store) -
     for ask in (consumer.poll, consumer.assignment, consumer.topics, lambda: next(consumer)):
         with pytest.raises(pylog.ClosedError, match="consumer is closed"):
             ask()
+
+
+def test_a_consumer_that_another_thread_closes_at_the_same_moment_is_closed_and_raises_nothing(
+    store: pylog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = store.consumer("t")
+    closed_now = property(lambda guard: (guard.close(), False)[1])  # after this call has seen that it is open
+    monkeypatch.setattr(Guard, "forked", closed_now)
+    consumer.close()
+    monkeypatch.undo()
+    with pytest.raises(pylog.ClosedError):
+        consumer.poll(0)
 
 
 def test_a_consumer_whose_store_is_closed_says_so(store: pylog.Store) -> None:

@@ -456,13 +456,15 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         if self._steps.are_under_way:
             self._steps.put_off(partial(self.close, autocommit))
             return
+        entered = False
         try:
             with self._guard, self._steps:
+                entered = True
                 self._polling.in_hand = iter(())
                 self._core.close(autocommit=autocommit)
         except ClosedError:
-            if not (self._manager.gate.is_shut or self._guard.is_ended_elsewhere):
-                raise  # else the store is closed, or another thread is closing it
+            if entered and not (self._manager.gate.is_shut or self._guard.is_ended_elsewhere):
+                raise  # else the store is closed, or another thread has closed the consumer or is closing the store
 
 
 def new_consumer(
