@@ -346,8 +346,8 @@ sys.exit(ended)
         ("store._manager._guard", "rw"),
         ("store._manager.background._guard", "rw"),
         ("store._upkeep._ticking._guard", "rw"),
-        ("log._partition_log._lock", "rw"),
-        ("log._partition_log._lock", "r"),
+        ("log._partition_log._refresher.lock", "rw"),
+        ("log._partition_log._refresher.lock", "r"),
     ],
 )
 def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_of_the_parent(tmp_path: Path, guard: str, mode: str) -> None:

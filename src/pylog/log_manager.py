@@ -200,17 +200,20 @@ class LogManager:
         _warn_of_compaction(self, before, topic)
         return topic
 
-    def delete_topic(self, name: str, forget: Callable[[], object] = lambda: None) -> None:
+    def delete_topic(self, name: str, forgetting: Callable[[], Callable[[], object]] = lambda: lambda: None) -> None:
         """Deletes a topic and its records.
 
         Args:
             name: the topic.
-            forget: deletes data that depends on the topic. It is called once nothing more can be appended to the topic.
+            forgetting: called when the deletion begins. Returns a call that deletes data which depends on the topic. It is made
+                once nothing more can be appended to the topic.
         """
         self.check_writable()
+        self._logs.check_names(name)
+        forget = forgetting()
         with trace.TELLING, trace.holding(), self._guard:
-            self.root.changes.check_deletable(self.topic(name))
             self._logs.check_names(name)
+            self.root.changes.check_deletable(self.topic(name))
             self.root.leave_clean_state()
             self._logs.close_topic(name)
             done = self.full_disk.freeing(self.root.changes.deletion(name), syncs_again=True)

@@ -165,7 +165,7 @@ class Store(FactoryMade, factory="pylog.open"):
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
         """
-        self._manager.delete_topic(name, self._offsets.forgetting(name))
+        self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 

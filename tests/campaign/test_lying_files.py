@@ -15,7 +15,7 @@ from support.campaign import lying
 from support.campaign.lying_files import BROKERS, KINDS, Hole, Lie, batches_of, lay, liar_of, lies, specimen, values_of
 from support.campaign.processes import new_seed
 
-CASES = 320  # of three lying files each, about
+CASES = 100  # of three lying files each, about; the campaign has more
 
 
 def shown(found: list[dict[str, object]]) -> str:
@@ -23,7 +23,7 @@ def shown(found: list[dict[str, object]]) -> str:
 
 
 @pytest.mark.slow
-def test_a_thousand_files_that_lie_give_right_answers_or_errors_of_pylog() -> None:
+def test_files_that_lie_give_right_answers_or_errors_of_pylog() -> None:
     first = new_seed() % 1_000_000 * 1000
     found = lying.in_process(first, CASES)
     assert not found, f"again: python -m support.campaign.lying {first} {CASES}\n{shown(found)}"

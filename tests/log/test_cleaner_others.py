@@ -403,6 +403,6 @@ def test_a_swap_that_was_not_decided_is_undone() -> None:
 def test_a_seal_says_what_it_replaces_and_nothing_when_it_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / (file_name(0, SEAL) + SWAP)
     path.write_bytes(encode_seal(make_seal(0, 9, HeaderDigest(), (0, 5))))
-    assert replaced_by(HookedFileSystem(), str(path)) == (0, 5)
+    assert replaced_by(HookedFileSystem(), str(path), 1 << 20) == (0, 5)
     path.write_bytes(path.read_bytes()[:-1])
-    assert replaced_by(HookedFileSystem(), str(path)) == ()
+    assert replaced_by(HookedFileSystem(), str(path), 1 << 20) == ()

@@ -257,7 +257,7 @@ def lie_in_log(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
     """Changes a `.log` file; the checksums of its batches are right."""
     batches = batches_of(data)
     if not batches or rng.random() < 0.05:
-        return Hole(data, rng.choice((len(data) + 4096, 1 << 26, 1 << 33))), "hole"
+        return Hole(data, rng.choice((len(data) + 4096, 1 << 26, 1 << 28))), "hole"
     at = rng.randrange(len(batches))
     match rng.randrange(9):
         case 0 | 1 | 2:
