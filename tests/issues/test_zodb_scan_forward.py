@@ -174,6 +174,15 @@ def a_truncation_with_a_later_segment_still_there(fs: MemoryFileSystem) -> None:
         put(fs, name, data)
 
 
+def a_truncation_that_failed_after_a_brokers_segment(fs: MemoryFileSystem) -> None:
+    """The later segment is deleted by name, and the one before it, which a broker had sealed, has no seal."""
+    for entry in fs.list(PARTITION):
+        if entry_path(entry).startswith(LAST) and not entry.name.endswith(".snapshot"):
+            fs.rename(entry_path(entry), entry_path(entry) + ".deleted")
+    if fs.exists(MIDDLE + ".seal"):
+        fs.remove(MIDDLE + ".seal")
+
+
 def entry_path(entry: DirectoryEntry) -> str:
     return f"{PARTITION}/{entry.name}"
 
@@ -304,6 +313,7 @@ WRONG: list[Callable[[MemoryFileSystem], None]] = [
     a_roll_under_way,
     a_truncation_under_way,
     a_truncation_with_a_later_segment_still_there,
+    a_truncation_that_failed_after_a_brokers_segment,
     bytes_missing,
     a_changed_header_of_a_batch,
     a_damaged_record,
@@ -370,6 +380,9 @@ def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
                     recover(fs)
         for fs in (BesideABroker, WithALink, WhereItVanishes, WhereAReaderWasFaster, WhereNothingGoes, WhereAnotherHandWrites):
             recover(fs(image=a_log(closed=True)))
+        fs = WhereNoSealIsWritten(image=a_log(closed=True))
+        a_truncation_that_failed_after_a_brokers_segment(fs)
+        recover(fs)
     assert lines.left() == []
 
 
@@ -411,6 +424,15 @@ class WhereNothingGoes(WhereAReaderWasFaster):
 
     def remove(self, path: str) -> None:
         raise pylog.StorageFailedError(f"cannot remove {path}", path=path, errno=errno.EIO)
+
+
+class WhereNoSealIsWritten(MemoryFileSystem):
+    """The disk refuses the name of a seal."""
+
+    def rename(self, old: str, new: str) -> None:
+        if new.endswith(".seal"):
+            raise pylog.StorageFailedError(f"cannot rename {old}", path=old, errno=errno.EIO)
+        super().rename(old, new)
 
 
 class WhereAnotherHandWrites(MemoryFileSystem):
