@@ -492,6 +492,9 @@ class StoreMachine(Crashing[list[World]]):
         assert [] in problems, problems
         kept = worlds[problems.index([])]
         self.world = {name: kept[name].adopted(found[name], kind) for name in kept}
+        for name in kept:
+            for partition, left in enumerate(found[name]):  # a compaction that the crash hit may have dropped records
+                self.adopt_what_compaction_left(name, partition, left)
         self.adopt_committed(store)
         assert {finding.kind for finding in store.recovery_report} <= {"torn", "rebuilt"}
 
