@@ -134,13 +134,13 @@ def _rewrite(path: Path, producers: list[Producer]) -> None:
 def test_a_snapshot_of_many_expired_producers_opens_and_is_small_afterwards(tmp_path: Path, clock: ManualClock) -> None:
     with opened(tmp_path, clock) as store:
         store.create_topic("t")
-        store.log("t").append_many([b"x"] * 10)
-    _rewrite(tmp_path, [Producer(number, 0, 0, number % 10, 0, 1) for number in range(50_000)])
+        store.log("t").append_many([b"x"] * 50_000)
+    _rewrite(tmp_path, [Producer(number, 0, 0, number, 0, 1) for number in range(50_000)])
     with pylog.open(tmp_path, "r", clock=clock) as store:
-        assert (store.log("t").end_offset, store.log("t").stable_offset) == (10, 10)
+        assert (store.log("t").end_offset, store.log("t").stable_offset) == (50_000, 50_000)
     with opened(tmp_path, clock) as store:
         store.log("t").append(b"y")
-    assert snapshots(tmp_path)[11] == []
+    assert snapshots(tmp_path)[50_001] == []
 
 
 def test_no_snapshot_is_written_that_would_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
