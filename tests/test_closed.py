@@ -39,7 +39,7 @@ class _Watched:
             return found
 
         def call(*given: Any, **named: Any) -> Any:
-            if self._closed.is_set() and name not in ("close", "boot_id"):
+            if self._closed.is_set() and name not in ("close", "boot_id", "identity"):  # which open, map and read nothing
                 self._notes.append(f"{name} {given}")
             result = found(*given, **named)
             return _Watched(result, self._notes, self._closed) if name in ("open", "create") else result

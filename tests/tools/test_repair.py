@@ -288,7 +288,7 @@ def test_a_read_that_fails_once_costs_no_record_that_a_repair_keeps(tmp_path: Pa
     damaged = variant("cut-middle-segment")
     staying = without(written(damaged), repair(str(damaged.log_directory), policy))
     failed = 0
-    for number in range(1, 100, 19):
+    for number in range(1, 100, 7):
         root = damaged.copy(tmp_path / str(number))
         faulty = FaultyFileSystem(OsFileSystem())
         faulty.fail("read EIO", number)
