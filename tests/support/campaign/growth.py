@@ -274,7 +274,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Consumer.beginning_offsets": lambda s: s.consumer.beginning_offsets([T]),
     "Consumer.close": _member,
     "Consumer.commit": lambda s: s.consumer.commit({T: s.log.end_offset}),
-    "Consumer.commit_async": lambda s: s.consumer.commit_async({T: s.log.end_offset}, _callback).result(),
+    "Consumer.commit_async": lambda s: (s.consumer.commit_async({T: s.log.end_offset}, _callback).result(), s.consumer.poll(0)),
     "Consumer.committed": lambda s: s.consumer.committed(T),
     "Consumer.end_offsets": lambda s: s.consumer.end_offsets([T]),
     "Consumer.offsets_for_times": lambda s: s.consumer.offsets_for_times({T: s.number}),
