@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 import pylog
-from pylog.store import departing_of
-from support.engines import buffer_of, producers_of
+from support.engines import buffer_of, departing_of, producers_of
 
 MANY = 50
 PATIENCE = 60.0

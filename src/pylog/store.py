@@ -32,7 +32,6 @@ from pylog.upkeep import Upkeep
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
-    from pylog.consumer.core import ConsumerCore
     from pylog.groups.admin import Group
     from pylog.producer.producer import Producer
 
@@ -493,8 +492,3 @@ def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Cloc
 def manager_of(store: Store) -> LogManager:
     """The log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
     return store._manager
-
-
-def departing_of(store: Store) -> list[ConsumerCore]:
-    """The cores of consumers that were dropped without `close`, and have not left their groups yet."""
-    return store._clients.departing

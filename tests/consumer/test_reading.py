@@ -486,7 +486,7 @@ def test_what_is_read_and_not_returned_is_bounded_however_many_partitions_there_
         sizes, served = [], []
         while found := consumer.poll(max_records=500):
             served += found
-            consumer._fetcher._settle()
+            consumer._core.fetcher._settle()
             held = [place.buffer for place in assignment_of(consumer).places.values() if place.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
         largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS, max_rows=1_000))

@@ -47,7 +47,6 @@ def time_entries(builder: SegmentIndexBuilder) -> list[tuple[int, int]]:
 def test_batches_of_1000_bytes_are_indexed_every_fifth() -> None:
     builder = built(equal_batches(16, 1000), 4096)
     assert offset_entries(builder) == [(5, 5000), (10, 10000), (15, 15000)]
-    assert builder.bytes_since_entry == 1000
     assert built(equal_batches(6, 1000, base=100), 4096, base=100).offset_bytes() == bytes.fromhex("0000000500001388")
 
 
@@ -71,7 +70,7 @@ def test_a_time_entry_names_the_largest_timestamp_so_far_and_its_batch() -> None
     table[MAX_TIMESTAMP] = [7, 9, 9, 8, 12, 3]
     builder = built(table, 0)
     assert time_entries(builder) == [(9, 9), (12, 24)]  # (7, 4) came too early; equal and smaller ones add nothing
-    assert (builder.max_timestamp, builder.offset_of_max_timestamp) == (12, 24)
+    assert builder.max_timestamp == 12
 
 
 def test_finishing_appends_the_largest_timestamp_once() -> None:
@@ -86,7 +85,7 @@ def test_records_without_timestamps_leave_the_time_index_empty() -> None:
     builder = built(equal_batches(20, 1000), 0)
     builder.finish()
     assert builder.time_bytes() == b""
-    assert (builder.max_timestamp, builder.offset_of_max_timestamp) == (-1, 0)
+    assert builder.max_timestamp == -1
 
 
 def test_the_time_index_is_full_one_entry_early() -> None:
@@ -147,15 +146,14 @@ def test_a_position_in_the_file_is_added_to_the_tables_own() -> None:
 
 def test_reopening_restarts_the_byte_count_and_takes_the_time_from_the_index() -> None:
     table = equal_batches(8, 1000, first_timestamp=40)
-    closed = built(table[:, :7], 4096)
+    closed = built(table[:, :5], 4096)
     closed.finish()
     reopened = SegmentIndexBuilder.reopened(closed.offset_index(), closed.time_index(), 4096)
-    assert (reopened.bytes_since_entry, reopened.max_timestamp, reopened.offset_of_max_timestamp) == (0, 46, 6)
-    reopened.add(table, 8, first=7)
-    assert reopened.bytes_since_entry == 1000
-    assert reopened.offset_bytes() == closed.offset_bytes()
+    assert reopened.max_timestamp == 44
+    reopened.add(table, 8, first=5)
+    assert offset_entries(reopened) == []  # with the 5000 bytes before, batch 5 would have an entry
     reopened.finish()
-    assert time_entries(reopened) == [(45, 5), (46, 6), (47, 7)]
+    assert time_entries(reopened) == [(44, 4), (47, 7)]
 
 
 def test_appending_works_after_a_truncation() -> None:

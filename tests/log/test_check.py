@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import pylog
-from pylog.directory.checkpoints import LOG_START, format_offsets
+from pylog.directory.checkpoints import LOG_START
 from pylog.log.checking.log_watch import MOST_FINDINGS
 from pylog.log.checking.report import Report
 from pylog.record.batch import scan_batches
@@ -32,6 +32,7 @@ from support.log.checking import (
     seal_all,
     told,
 )
+from support.log.derived import format_offsets
 
 sound = pytest.fixture(scope="module")(checking.sound)
 root = pytest.fixture(checking.root)

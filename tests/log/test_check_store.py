@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, format_offsets
+from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.skiplist import SkipList
@@ -29,6 +29,7 @@ from support.engines import engine_of
 from support.faults.neighbours import HookedFileSystem
 from support.log import checking
 from support.log.checking import FS, SMALL, T0, bases, checked, findings, flip, partition_of, told
+from support.log.derived import format_offsets
 
 sound = pytest.fixture(scope="module")(checking.sound)
 root = pytest.fixture(checking.root)

@@ -16,9 +16,10 @@ import pytest
 import pylog
 from pylog import BatchMetadata, Durability, ProducerBatch
 from pylog.errors import StorageFailedError, SyncFailedError
-from pylog.log.producer_state import Producer, ProducerStateManager, parse_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.store import Store
 from support.faults.neighbours import HookedFileSystem, Neighbour, values
+from support.log.derived import parse_snapshot
 
 LAST = 2**31 - 1  # the largest sequence
 

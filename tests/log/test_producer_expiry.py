@@ -12,16 +12,10 @@ from pylog import ProducerBatch
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log import producer_state
-from pylog.log.producer_state import (
-    Producer,
-    ProducerStateManager,
-    encode_snapshot,
-    parse_snapshot,
-    read_snapshot,
-    write_snapshot,
-)
+from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot, read_snapshot, write_snapshot
 from pylog.store import Store
 from support.engines import engine_of
+from support.log.derived import parse_snapshot
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

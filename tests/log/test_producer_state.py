@@ -24,19 +24,12 @@ from pylog import (
 )
 from pylog.fs import OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.producer_state import (
-    Producer,
-    ProducerStateManager,
-    Sequenced,
-    encode_snapshot,
-    load_snapshot,
-    parse_snapshot,
-    write_snapshot,
-)
+from pylog.log.producer_state import Producer, ProducerStateManager, Sequenced, encode_snapshot, load_snapshot, write_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
 from pylog.record.types import check_producer_batch
 from support.golden.data import GoldenPartition, partitions
+from support.log.derived import parse_snapshot
 from support.reference.records import Batch, Record
 
 LAST = 2**31 - 1  # the largest sequence

@@ -21,19 +21,10 @@ from pylog.record.format import POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.batch_walk import walk
 from pylog.segment.header_digest import HeaderDigest, digest_of, prefixes
 from pylog.segment.names import LOG, SEAL, file_name, plan_load
-from pylog.segment.seal import (
-    Altered,
-    Seal,
-    SealedReader,
-    encode_seal,
-    first_mismatch,
-    make_seal,
-    parse_seal,
-    read_seal,
-    write_seal,
-)
+from pylog.segment.seal import Altered, Seal, SealedReader, encode_seal, make_seal, parse_seal, read_seal, write_seal
 from pylog.segment.segment import LogSegment
 from support.golden.data import GoldenPartition, partitions
+from support.log.derived import first_mismatch
 
 FS = OsFileSystem()
 INTERVAL = 300

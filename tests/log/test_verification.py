@@ -21,7 +21,7 @@ from pylog.fs import File, OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import verify_store
-from pylog.log.producer_state import ProducerStateManager, encode_snapshot, parse_snapshot
+from pylog.log.producer_state import ProducerStateManager, encode_snapshot
 from pylog.log.recovery.findings import Finding
 from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
@@ -30,6 +30,7 @@ from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
 from pylog.segment.seal import make_seal, write_seal
 from support.engines import engine_of, segments_of
 from support.golden.data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
+from support.log.derived import parse_snapshot
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 100}

@@ -15,7 +15,6 @@ from pylog.offsets.membership import (
     CURRENT,
     GROUP_EPOCH,
     GROUP_TOPICS,
-    KINDS,
     MEMBER,
     OF_MEMBERS,
     TARGET,
@@ -75,16 +74,16 @@ def test_values_have_the_bytes_that_kafkas_serializers_print(kind: int, printed:
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
 def test_every_record_of_a_brokers_groups_parses_and_is_written_again_as_it_was(version: str) -> None:
-    seen = dict.fromkeys(KINDS, 0)
+    seen = dict.fromkeys(LAYOUTS, 0)
     with pylog.open(golden_data.case(version, "groups").log_directory, mode="r") as store:
         for number in store.topics()[OFFSETS_TOPIC].partition_ids:
             for record in store.log(OFFSETS_TOPIC, number).records():
                 kind = int.from_bytes((record.key or b"")[:2], "big")
-                if kind in KINDS and record.value is not None:
+                if kind in LAYOUTS and record.value is not None:
                     read, write = LAYOUTS[kind]
                     assert write(read(record.value)) == record.value
                     seen[kind] += 1
-    assert all(seen[kind] for kind in KINDS if kind != GROUP_TOPICS or version == "3.9.1"), seen
+    assert all(seen[kind] for kind in LAYOUTS if kind != GROUP_TOPICS or version == "3.9.1"), seen
 
 
 def test_keys_have_the_bytes_that_kafkas_serializers_print_and_name_their_member() -> None:
@@ -96,7 +95,7 @@ def test_keys_have_the_bytes_that_kafkas_serializers_print_and_name_their_member
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 @given(cut=st.integers(0, 100), garbage=st.binary(max_size=60))
 def test_what_is_no_such_value_is_corrupt_and_nothing_else(kind: int, cut: int, garbage: bytes) -> None:
     whole = next(
@@ -110,7 +109,7 @@ def test_what_is_no_such_value_is_corrupt_and_nothing_else(kind: int, cut: int, 
         assert value.startswith(b"\0\0")  # it happens to be one: what lies behind a value's end is not looked at
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYOUTS)
 def test_a_later_version_is_unsupported_and_not_guessed_at(kind: int) -> None:
     with pytest.raises(pylog.UnsupportedFormatError, match="version 1"):
         LAYOUTS[kind][0](b"\0\1" + bytes(20))

@@ -21,6 +21,7 @@ from pylog.record.key_map import KeyMap
 from pylog.record.legacy import LegacyRecord, decode_legacy, encode_legacy
 from pylog.record.memory import INTERPRETED
 from pylog.record.survivors import Judgement, Survivors
+from support.record.digests import key_digest
 from support.reference.compacting import Fate, Index, left_of, siphash
 from support.reference.records import Batch, Record
 
@@ -83,7 +84,7 @@ def test_the_reference_is_siphash_as_published() -> None:
 @given(st.binary(max_size=40), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_digests_are_siphash(data: bytes, k0: int, k1: int) -> None:
     out = np.zeros(2, np.uint64)
-    compacting.key_digest(np.frombuffer(b"!" + data, np.uint8), 1, len(data) + 1, np.uint64(k0), np.uint64(k1), out)
+    key_digest(np.frombuffer(b"!" + data, np.uint8), 1, len(data) + 1, np.uint64(k0), np.uint64(k1), out)
     assert tuple(out.tolist()) == siphash(data, (k0, k1))
 
 

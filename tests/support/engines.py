@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pylog
 from pylog.consumer.assignment import ConsumerAssignment
+from pylog.consumer.core import ConsumerCore
 from pylog.log.arguments import records_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.partition_writer import PartitionWriter
@@ -47,3 +48,8 @@ def producers_of(store: pylog.Store) -> list[ProducerCore]:
 def assignment_of(consumer: pylog.Consumer) -> ConsumerAssignment:
     """The partitions of a consumer."""
     return consumer._assignment
+
+
+def departing_of(store: pylog.Store) -> list[ConsumerCore]:
+    """The cores of consumers that were dropped without `close`, and have not left their groups yet."""
+    return store._clients.departing

@@ -68,7 +68,6 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         self._guard = self._core.guard
         self._steps = self._core.steps
         self._positions = self._core.positions
-        self._fetcher = self._core.fetcher
         self._assignment = self._core.assignment
         self._commits = self._core.commits
         self._polling = Polling(self._core, clock)

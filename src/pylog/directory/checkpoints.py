@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pylog import limits, trace
@@ -72,11 +72,6 @@ def entries_of(data: bytes) -> list[str]:
     if checked_number(count, limits.INT32_MAX) != len(entries):
         raise ValueError(f"it has {len(entries)} entries instead of {count}")
     return entries
-
-
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Returns the content of an offset checkpoint file."""
-    return _text_of([_line_of(*item) for item in sorted(offsets.items())])
 
 
 class _Line(NamedTuple):

@@ -136,8 +136,8 @@ class SegmentIndexBuilder:
 
         >>> builder = SegmentIndexBuilder(0)
         >>> builder.add_one([0, 100, 0, 0, 1, 7, 7, *[0] * 8], 0)
-        >>> builder.bytes_since_entry, builder.max_timestamp
-        (100, 7)
+        >>> builder.max_timestamp
+        7
         """
         numbers, last_offset = self._numbers, column[LAST_OFFSET]
         since, batch_position = numbers[BYTES_SINCE_ENTRY], position + column[POSITION]
@@ -213,16 +213,6 @@ class SegmentIndexBuilder:
     def max_timestamp(self) -> int:
         """The largest timestamp of the added batches, in milliseconds; -1 if there is none."""
         return int(self._state[LARGEST_TIMESTAMP])
-
-    @property
-    def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch with timestamp `max_timestamp`; the base offset if there is none."""
-        return int(self._state[LARGEST_TIMESTAMP_OFFSET])
-
-    @property
-    def bytes_since_entry(self) -> int:
-        """Bytes of batches since the last offset entry, including the entry's own batch."""
-        return int(self._state[BYTES_SINCE_ENTRY])
 
     def _grow_from(self, offsets: Any, times: Any) -> None:
         """Copies the counted entries to larger tables; readers keep the old ones."""

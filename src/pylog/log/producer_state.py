@@ -331,15 +331,6 @@ def encode_snapshot(state: ProducerStateManager) -> bytes:
     return struct.pack(">hI", _VERSION, crc32c(counted)) + counted
 
 
-def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerStateManager:
-    """Parses a snapshot named by `offset`.
-
-    Raises:
-        CorruptionError: an unknown version, a wrong CRC or count, or impossible numbers.
-    """
-    return SNAPSHOTS.parsed(data, path, offset, None)
-
-
 class Idleness(NamedTuple):
     """The expiry of producers: `expiration_ms` of idle time at `now_ms`, both in milliseconds."""
 

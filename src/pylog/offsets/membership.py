@@ -18,7 +18,6 @@ MEMBER: Final = 5  # one a member
 TARGET_EPOCH: Final = 6
 TARGET: Final = 7
 CURRENT: Final = 8
-KINDS: Final = range(GROUP_EPOCH, CURRENT + 1)
 PATTERN: Final = 16  # one for each pattern that members subscribe to, with its matches; not parsed
 DELETION_ORDER: Final = (CURRENT, TARGET, TARGET_EPOCH, MEMBER, PATTERN, GROUP_TOPICS, GROUP_EPOCH)  # Kafka's; it refuses others
 OF_MEMBERS: Final = (MEMBER, TARGET, CURRENT)

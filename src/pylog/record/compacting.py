@@ -106,15 +106,6 @@ def digest(at, size, k0, k1):  # type: ignore[no-untyped-def]
     return high, a ^ b ^ c ^ d
 
 
-@kernel(types.void(BYTES, types.int64, types.int64, types.uint64, types.uint64, OUT_WORDS), nogil=False)
-def key_digest(buffer: Any, position: int, end: int, k0: int, k1: int, out: Any) -> None:
-    """Writes the digest of `buffer[position:end]` to the first two words of `out`; nothing if the range is outside the buffer."""
-    if 0 <= position <= end <= buffer.size and out.size >= 2:
-        high, low = digest(address(buffer) + position, end - position, k0, k1)
-        out[0] = high
-        out[1] = low
-
-
 # ---- which records are superseded ----------------------------------------------------------------------------------------------
 
 SCRATCH_RECORDS: Final = 2048  # records hashed before any is looked up: their slots are prefetched meanwhile

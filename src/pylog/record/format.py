@@ -19,13 +19,8 @@ FRAME_SIZE: Final = 17  # offset, length, four bytes, magic: enough to classify 
 LEADER_EPOCH_AT: Final = 12
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21  # the CRC covers everything from here to the end
-LAST_OFFSET_DELTA_AT: Final = 23
-BASE_TIMESTAMP_AT: Final = 27
 MAX_TIMESTAMP_AT: Final = 35
 PRODUCER_ID_AT: Final = 43
-PRODUCER_EPOCH_AT: Final = 51
-BASE_SEQUENCE_AT: Final = 53
-COUNT_AT: Final = 57
 HEADER_SIZE: Final = 61
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # base offset … records count, in the order above
 HEADER_FRONT: Final = struct.Struct(">qiibI")  # the fields outside a batch's CRC, and the CRC
@@ -35,7 +30,6 @@ assert HEADER.size == HEADER_SIZE == HEADER_FRONT.size + HEADER_CHECKED.size
 
 # Magic 0 and 1: storage-format 2.1.
 LEGACY_CRC_AT: Final = 12
-LEGACY_ATTRIBUTES_AT: Final = 17
 LEGACY_TIMESTAMP_AT: Final = 18
 LEGACY_HEADER_SIZE: Final = (26, 34)  # whole entry with null key and value: overhead 12 + 14, 12 + 22
 MIN_LENGTH: Final = 14  # the smallest legal length field of any format
@@ -62,8 +56,6 @@ LOG_APPEND_TIME: Final = 1
 
 # "None" in the fields of a header.
 NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 
 # Control records: storage-format 1.8.2.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -270,47 +270,7 @@ class SealedReader:
         return [Altered(self._seal.mark_before(end - 1), end)]
 
 
-class Mismatch(NamedTuple):
-    """The first difference between a `.log` file and its seal.
-
-    Attributes:
-        foreign: the seal belongs to another file and proves nothing about this one.
-        position, size: the range of bytes; for a foreign seal the whole file.
-        why: the fault, in words that follow the file's name.
-    """
-
-    foreign: bool
-    position: int
-    size: int
-    why: str
-
-
-def first_mismatch(segment: LogSegment, seal: Seal) -> Mismatch | None:
-    """Compares a segment's batch headers with its seal.
-
-    Returns:
-        None if nothing was altered; else the range of the first altered header, to the precision of two marks. The batches' own
-        checksums cover the bytes after the headers.
-
-    Cost: one pass over the headers.
-    """
-    size = segment.file().size()
-    if is_foreign(segment, seal, size):
-        return Mismatch(True, 0, size, foreign_reason(seal, size))
-    found = next(_altered(segment, seal), None)
-    return None if found is None else Mismatch(False, found.start, found.end - found.start, ALTERED)
-
-
 ALTERED: Final = "has batch headers that differ from the seal"
-
-
-def _altered(segment: LogSegment, seal: Seal) -> Iterator[Altered]:
-    reader, end = SealedReader(seal), 0
-    for region in segment.regions(0, seal.size):
-        yield from reader.altered(region.buffer, region.table, region.shift)
-        end = region.end
-    if end < seal.size:  # what follows is no batch
-        yield Altered(seal.mark_before(end), seal.mark_behind(end))
 
 
 def is_foreign(segment: LogSegment, seal: Seal, size: int) -> bool:

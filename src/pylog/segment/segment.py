@@ -42,8 +42,6 @@ from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.times import AppendTimesAtFirstUse, Examined
 
-_EMPTY: Bytes = np.empty(0, np.uint8)
-
 
 class LogSegment:
     """One segment, sealed or active.

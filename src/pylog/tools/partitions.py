@@ -24,8 +24,6 @@ from pylog.topics.listing import partitions_in
 from pylog.topics.partitions import check_partition_directory
 from pylog.topics.signs import is_log_directory
 
-_MARKER_BYTES: Final = 4096
-
 
 class PartitionDirectory(NamedTuple):
     """A partition's directory.

@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 import pylog
-from pylog.directory.checkpoints import format_offsets, parse_offsets
+from pylog.directory.checkpoints import parse_offsets
 from pylog.directory.leader_epoch_cache import epoch_for_offset, parse_epochs
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import PylogError
@@ -39,7 +39,7 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.limits import INT64_MAX
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint, parse_slot
-from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot, parse_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.checksum import crc32c
 from pylog.record.compression import compress, decompress
@@ -53,6 +53,7 @@ from pylog.testing.disk import Image
 from pylog.topics.catalog import Catalog
 from pylog.topics.listing import find_topics
 from support.campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all
+from support.log.derived import format_offsets, parse_snapshot
 from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
 
 # libFuzzer watches all of pylog but the modules whose functions numba compiles: from their bytecode, and it must be their own.

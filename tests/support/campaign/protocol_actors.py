@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pylog
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, format_offsets
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT
 from pylog.directory.leader_epoch_cache import EpochEntry, write_epochs
 from pylog.errors import ClosedError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -24,6 +24,7 @@ from support.campaign.ledger import Ledger, Records, ViolationError
 from support.campaign.lossy import LossyFileSystem, View
 from support.campaign.scheduler import FULL, SYNC_FAILS, Call, Killed, Machine, Process, VirtualClock
 from support.engines import segments_of
+from support.log.derived import format_offsets
 
 ROOT: Final = "/s"
 TOPIC: Final = "t"

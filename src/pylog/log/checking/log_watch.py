@@ -176,7 +176,6 @@ class _SegmentWatch:
         self._segment = segment
         self._sealed = not partition.is_active(segment)  # at the time of the state
         self._path = segment.path
-        self._next_offset = segment.base_offset
         self._indexes: list[IndexWatch] = []
         self.findings: list[Finding] = []
         self.seal: Seal | None = None
@@ -229,7 +228,6 @@ class _SegmentWatch:
             self.records += int(np.abs(table[COUNT]).sum())  # -1 if an old format has no count
             self.bytes += int(table[SIZE].sum())
             self.end = shift + int(table[POSITION, -1] + table[SIZE, -1])
-            self._next_offset = int(table[LAST_OFFSET, -1]) + 1
         if stretch.damage is not None:
             self.tell(self._damaged(stretch.damage))
 
