@@ -208,8 +208,59 @@ def test_calls_that_need_a_broker_are_refused_in_words(admin: kafka.KafkaAdminCl
     for call in (admin.create_acls, admin.describe_acls, admin.delete_acls):
         with pytest.raises(errors.SecurityDisabledError):
             call([])
-    for call in (admin.alter_replica_log_dirs, admin.update_features, admin.alter_partition_reassignments, admin.send_request):
+    for call in (admin.alter_user_scram_credentials, admin.update_features, admin.send_request):
         with pytest.raises(errors.UnsupportedVersionError, match="needs a broker"):
             call({})
     assert admin.list_transactions() == admin.find_hanging_transactions() == []
-    assert admin.elect_leaders(0) == admin.list_partition_reassignments() == {}
+
+
+def test_leaders_and_copies_stay_where_they_are_and_other_places_are_a_brokers_errors(
+    memory: Servers, admin: kafka.KafkaAdminClient
+) -> None:
+    admin.create_topics({"orders": {"num_partitions": 2}})
+    missing = kafka.TopicPartition("orders", 2)
+    (topic,) = admin.elect_leaders(0, {"orders": [0, 1]}).replica_election_results
+    assert (topic[0], [row[:2] for row in map(tuple, map(dict.values, topic[1]))]) == ("orders", [(0, 84), (1, 84)])
+    assert admin.elect_leaders(1).replica_election_results == []
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        admin.elect_leaders(0, {"orders": [2]})
+    with pytest.raises(ValueError, match="preferred"):
+        admin.elect_leaders("both", ["orders"])
+    answer = admin.alter_partition_reassignments({PLACE: [0], missing: [0]})
+    assert answer == {PLACE: None, missing: errors.UnknownTopicOrPartitionError}
+    assert admin.alter_partition_reassignments({PLACE: [0, 1]}) == {PLACE: errors.InvalidReplicationAssignmentError}
+    assert admin.alter_partition_reassignments({PLACE: None}) == {PLACE: errors.NoReassignmentInProgressError}
+    with pytest.raises(ValueError, match="at least one"):
+        admin.alter_partition_reassignments({PLACE: []})
+    assert admin.list_partition_reassignments([PLACE]) == {}
+    here = admin.describe_log_dirs()[0]["log_dirs"][0]["log_dir"]
+    copy = kafka.TopicPartitionReplica("orders", 0, 0)
+    assert admin.alter_replica_log_dirs({copy: here}) == {copy: errors.NoError}
+    assert admin.alter_replica_log_dirs({("orders", 0, 0): "/elsewhere"}) == {copy: errors.LogDirNotFoundError}
+    assert admin.alter_replica_log_dirs({("orders", 0, 1): here})[("orders", 0, 1)] is errors.UnknownTopicOrPartitionError
+
+
+def test_options_are_described_in_the_shapes_of_each_version(admin: kafka.KafkaAdminClient) -> None:
+    admin.create_topics({"orders": {"configs": {"retention.ms": "60000"}}})
+    wanted = [ConfigResource("TOPIC", "orders"), ConfigResource("BROKER", 0)]
+    found = admin.describe_configs(wanted)
+    assert found["topic"]["orders"].keys() == {"retention.ms"}
+    assert found["broker"] == {"0": {}}
+    old = [resource for answer in found for resource in answer.resources]  # as programs for version 2 read it
+    assert [(resource[2], resource[3]) for resource in old] == [(2, "orders"), (4, "0")]
+    values = {entry[0]: entry[1] for entry in old[0].config_entries}
+    assert (values["retention.ms"], values["cleanup.policy"]) == ("60000", "delete")
+    assert found[0].resources == found.resources[:1]
+    assert "advertised.listeners" in admin.describe_configs(wanted[1:], config_filter="all")["broker"]["0"]
+    with pytest.raises(ValueError, match="invalid literal"):
+        admin.describe_configs([ConfigResource("BROKER", "first")])
+    with pytest.raises(errors.InvalidRequestError, match="no broker 7"):
+        admin.describe_configs([ConfigResource("BROKER", 7)])
+
+
+def test_rows_of_answers_have_numbers_as_well_as_names(admin: kafka.KafkaAdminClient) -> None:
+    admin.create_topics(["orders"])
+    (row,) = admin.create_partitions({"orders": NewPartitions(6, [[0]] * 5)}).results
+    assert (row[0], row[1], row["name"]) == ("orders", 0, "orders")
+    with pytest.raises(KeyError):
+        row["missing"]

@@ -206,3 +206,21 @@ def test_a_wrong_setting_is_refused() -> None:
     with pytest.raises(pylog.InvalidArgumentError, match="unknown setting directry"):
         install_only(("kafka",), None, {"directry": "x"})
     assert clusters.CLUSTERS.settings == clusters.ClusterSettings()
+
+
+def test_modules_of_version_2_can_be_imported_where_six_is_not_installed(tmp_path: Path) -> None:
+    program = """
+        import pylog.compat
+        pylog.compat.install("memory:")
+        from kafka.admin.acl_resource import ACL
+        from kafka.admin.config_resource import ConfigResource, ConfigResourceType
+        from kafka.admin.new_partitions import NewPartitions
+        from kafka.admin.new_topic import NewTopic
+        from kafka.vendor import six
+        from kafka.vendor.six.moves import range, urllib
+        from kafka.vendor.six import iteritems, string_types, text_type
+        assert six.PY3 and list(six.itervalues({"a": 1})) == list(range(1, 2))
+        assert urllib.parse.urlparse("kafka://b:9092").port == 9092
+    """
+    done = run(program, tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -242,6 +242,24 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         why="A record that a deserializer of kafka-python's layer cannot read is skipped, with those after it.",
     ),
     Mutant(
+        name="times_that_contradict_each_other_are_accepted",
+        file="pylog/compat/kafka/consumer_options.py",
+        text="    _check_waits(config, given)\n",
+        replacement="",
+        tests=("tests/compat/test_clients.py::test_times_that_each_version_refuses_are_refused",),
+        why="Options that every version of kafka-python refuses are accepted by its layer.",
+    ),
+    Mutant(
+        name="a_sticky_partition_stays_when_it_is_unavailable",
+        file="pylog/compat/kafka/partitioner.py",
+        text="return known if known in usable else",
+        replacement="return known if known is not None else",
+        tests=(
+            "tests/compat/test_clients.py::test_the_sticky_partitioner_stays_until_a_batch_is_full_and_avoids_unavailable_partitions",
+        ),
+        why="The sticky partitioner chooses a partition that is not available.",
+    ),
+    Mutant(
         name="a_missing_topic_is_not_created_on_demand",
         file="pylog/compat/kafka/choice.py",
         text="        self._look_at = -math.inf  # the first poll may create what is missing\n",

@@ -9,6 +9,7 @@ from pylog.compat.clusters import CLUSTERS
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.admin_configs import ConfigsOfAdmin
 from pylog.compat.kafka.admin_groups import GroupsOfAdmin
+from pylog.compat.kafka.admin_replicas import ReplicasOfAdmin
 from pylog.compat.kafka.admin_topics import TopicsOfAdmin
 from pylog.compat.kafka.admin_types import (
     ACL,
@@ -87,7 +88,7 @@ CLIENT: Final = "KafkaAdminClient"
 _CLUSTER_ID: Final = "pylog"
 
 
-class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin):
+class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfAdmin):
     """Administers topics and groups, as kafka-python's administrator does. There is one broker, 0, and one copy.
 
     Args:
@@ -113,7 +114,7 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin):
         self.config = config_of(ADMIN, configs)
         with Translating(reconfigured):
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
-        self._client = Client(self._cluster)
+        self._client = self._manager = Client(self._cluster)
         tell_of_ignored(CLIENT, ADMIN, configs, self._cluster.name)
 
     def __enter__(self) -> Self:
@@ -180,22 +181,6 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin):
         """Returns nothing: there are no features to switch."""
         return {}
 
-    def list_partition_reassignments(self, topic_partitions: Any = None, timeout_ms: float | None = None) -> dict[Any, Any]:
-        """Returns nothing: a partition has one copy."""
-        return {}
-
-    def elect_leaders(
-        self, election_type: Any, topic_partitions: Any = None, timeout_ms: float | None = None, raise_errors: bool = True
-    ) -> dict[Any, Any]:
-        """Does nothing: there is one broker."""
-        return {}
-
-    def perform_leader_election(
-        self, election_type: Any, topic_partitions: Any = None, timeout_ms: float | None = None
-    ) -> dict[Any, Any]:
-        """Does nothing, as `elect_leaders`."""
-        return self.elect_leaders(election_type, topic_partitions, timeout_ms)
-
     # ---- transactions --------------------------------------------------------------------------------------------------------
 
     def list_transactions(
@@ -222,14 +207,6 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin):
     def abort_transaction(self, spec: Any) -> NoReturn:
         """Raises UnsupportedVersionError: pylog writes no transactions."""
         _needs_a_broker("abort_transaction")
-
-    def alter_partition_reassignments(self, reassignments: Any, timeout_ms: float | None = None) -> NoReturn:
-        """Raises UnsupportedVersionError: a partition has one copy."""
-        _needs_a_broker("alter_partition_reassignments")
-
-    def alter_replica_log_dirs(self, replica_assignments: Any) -> NoReturn:
-        """Raises UnsupportedVersionError: a store has one directory."""
-        _needs_a_broker("alter_replica_log_dirs")
 
     def alter_user_scram_credentials(self, alterations: Any) -> NoReturn:
         """Raises UnsupportedVersionError: there are no users."""

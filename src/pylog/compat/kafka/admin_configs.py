@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylog.compat.clusters import Cluster
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.admin_types import AlterConfigOp, ConfigFilterType, ConfigResource, ConfigResourceType, ConfigSourceType
+from pylog.compat.kafka.metadata import NODE
 from pylog.compat.kafka.topic_options import FIELDS, MEANINGLESS, default_of, native_options, type_of, value_of
 from pylog.compat.kafka.translation import Translating
 from pylog.errors import PylogError
@@ -16,18 +16,55 @@ from pylog.errors import PylogError
 _BROKER = "0"
 
 
+class Resource(NamedTuple):
+    """One resource with all its options, as version 2's answers have it."""
+
+    error_code: int
+    error_message: str
+    resource_type: int
+    resource_name: str
+    config_entries: list[tuple[Any, ...]]
+
+
+class Kind(str):
+    """A kind of resource: a key of version 3's answer, and itself an answer of version 2.
+
+    Attributes:
+        resources: version 2's, with all options: version 2 has no filter.
+    """
+
+    __slots__ = ("resources",)
+    resources: list[Resource]
+
+
 class ConfigAnswer(dict[Any, Any]):
-    """Options by kind and name, as version 3 returns them; item 0 has version 2's `resources`."""
+    """Options by kind and name, as version 3 returns them. Its items by number, and its keys, have version 2's `resources`."""
+
+    def note(self, kind: ConfigResourceType, name: str, options: dict[str, Any], every: dict[str, Any]) -> None:
+        """Adds a resource.
+
+        Args:
+            kind, name: the resource.
+            options: those that the program asked for.
+            every: all of them.
+        """
+        key = next((each for each in self if each == kind.name.lower()), None)
+        if key is None:
+            key = Kind(kind.name.lower())
+            key.resources = []
+            self[key] = {}
+        key.resources.append(Resource(0, "", int(kind), name, [_as_tuple(option, found) for option, found in every.items()]))
+        self[key][name] = options
 
     def __missing__(self, key: Any) -> Any:
-        if key != 0:
+        if not isinstance(key, int):
             raise KeyError(key)
-        resources = [
-            (0, "", int(ConfigResourceType[kind.upper()]), name, [_as_tuple(option, found) for option, found in options.items()])
-            for kind, names in self.items()
-            for name, options in names.items()
-        ]
-        return SimpleNamespace(resources=resources)
+        return list(self)[key]
+
+    @property
+    def resources(self) -> list[Resource]:
+        """All resources, as the answer of the oldest versions has them."""
+        return [resource for kind in self for resource in kind.resources]
 
 
 def _as_tuple(option: str, found: dict[str, Any]) -> tuple[Any, ...]:
@@ -55,15 +92,14 @@ class ConfigsOfAdmin:
         chosen = _enum(ConfigFilterType, config_filter)
         found = ConfigAnswer()
         for resource in config_resources:
-            options = self._options_of(resource, chosen)
-            found.setdefault(resource.resource_type.name.lower(), {})[resource.name] = options
+            options, every = (self._options_of(resource, each) for each in (chosen, ConfigFilterType.ALL))
+            found.note(resource.resource_type, str(resource.name), options, every)
         return found
 
     def _options_of(self, resource: ConfigResource, chosen: ConfigFilterType) -> dict[str, Any]:
         if resource.resource_type is ConfigResourceType.BROKER:
-            return (
-                {} if chosen is ConfigFilterType.MODIFIED else {"node.id": _option(_BROKER, "STATIC_BROKER_CONFIG", "INT", True)}
-            )
+            _check_broker(resource.name)
+            return {} if chosen is ConfigFilterType.MODIFIED else dict(_OF_BROKER)
         if resource.resource_type is not ConfigResourceType.TOPIC:
             raise errors.UnsupportedVersionError(f"{resource.resource_type.name} needs a broker; topics have options here")
         with Translating():
@@ -157,6 +193,18 @@ def _option(value: str | None, source: str, kind: str, read_only: bool) -> dict[
         "config_type": kind,
         "documentation": None,
     }
+
+
+_OF_BROKER = {
+    "node.id": _option(_BROKER, "STATIC_BROKER_CONFIG", "INT", True),
+    "advertised.listeners": _option(f"PLAINTEXT://{NODE.host}:{NODE.port}", "STATIC_BROKER_CONFIG", "LIST", True),
+}
+
+
+def _check_broker(name: Any) -> None:
+    """Raises ValueError for a broker's name that is no number, and InvalidRequestError for a broker that does not exist."""
+    if int(name) != NODE.node_id:
+        raise errors.InvalidRequestError(f"there is no broker {name}; the only one is {_BROKER}")
 
 
 def _passes(chosen: ConfigFilterType, *, is_modified: bool) -> bool:

@@ -137,7 +137,8 @@ class TopicsOfAdmin:
 
         wanted = [NewTopic(name, _count(given)) for name, given in topic_partitions.items()]
         answer = _carried_out(wanted, grow, raise_errors=raise_errors)
-        return Answer(results=answer["topics"], topics=answer["topics"])
+        rows = [Answer({name: each[name] for name in ("name", "error_code", "error_message")}) for each in answer["topics"]]
+        return Answer(results=rows, topics=answer["topics"])
 
     def delete_topics(
         self, topics: Iterable[str | uuid.UUID], timeout_ms: float | None = None, raise_errors: bool = True
@@ -240,7 +241,7 @@ def _carried_out(topics: list[NewTopic], act: Callable[[NewTopic], dict[str, Any
     """Acts on each topic. Returns the answers; raises the first error afterwards, if that is wanted."""
     answers, first = [], None
     for topic in topics:
-        answer = {"name": topic.name, "topic_id": _NO_ID, "error_code": 0, "error_message": None}
+        answer = Answer(name=topic.name, topic_id=_NO_ID, error_code=0, error_message=None)
         try:
             answer |= act(topic)
         except (PylogError, errors.BrokerResponseError) as error:

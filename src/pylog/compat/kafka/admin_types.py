@@ -397,8 +397,13 @@ class UserScramCredentialUpsertion:
     salt: bytes | None = None
 
 
-class Answer(dict[str, Any]):
-    """An answer in version 3's shape, a dict, with version 2's attributes."""
+class Answer(dict[Any, Any]):
+    """An answer in version 3's shape, a dict, with version 2's attributes; its values also have numbers."""
+
+    def __missing__(self, key: Any) -> Any:
+        if not isinstance(key, int):
+            raise KeyError(key)
+        return list(self.values())[key]
 
     def to_dict(self) -> Self:
         """Returns the answer itself."""

@@ -13,6 +13,7 @@ from pylog.compat.kafka.structs import IsolationLevel
 
 CLIENT: Final = "KafkaConsumer"
 _OLD_POLICIES: Final = {"smallest": "earliest", "largest": "latest"}
+_OLD_REQUEST_MS: Final = 305_000
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -30,12 +31,29 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
         raise errors.KafkaConfigurationError(wrong)
     config = config_of(CONSUMER, given)
     config["auto_offset_reset"] = _OLD_POLICIES.get(config["auto_offset_reset"], config["auto_offset_reset"])
+    _check_waits(config, given)
     if config["group_instance_id"] is not None:
         _check_instance(config["group_instance_id"], config["group_id"])
     if config["group_id"] is not None and not config["heartbeat_interval_ms"] < config["session_timeout_ms"]:
         message = f"heartbeat_interval_ms={config['heartbeat_interval_ms']} is not less than session_timeout_ms"
         raise errors.KafkaConfigurationError(f"{message}={config['session_timeout_ms']}")
     return config
+
+
+def _check_waits(config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises KafkaConfigurationError for times that each version refuses. Version 2's default of the middle one is longer."""
+    longest = given.get("request_timeout_ms", _OLD_REQUEST_MS)
+    for short, long in (
+        ("fetch_max_wait_ms", longest),
+        ("request_timeout_ms", config["connections_max_idle_ms"]),
+    ):
+        if _is_number(config[short]) and _is_number(long) and not config[short] < long:
+            name = "request_timeout_ms" if short == "fetch_max_wait_ms" else "connections_max_idle_ms"
+            raise errors.KafkaConfigurationError(f"{short}={config[short]} is not less than {name}={long}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _check_instance(instance: Any, group: Any) -> None:

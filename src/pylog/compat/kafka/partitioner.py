@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,8 +38,13 @@ class Partitioner(ABC):
             topic: the record's topic.
             key, value: what `send` was given.
             serialized_key, serialized_value: the same as bytes.
-            cluster: has `partitions_for_topic(topic)` and `available_partitions_for_topic(topic)`.
+            cluster: has `topics()`, `partitions_for_topic(topic)` and `available_partitions_for_topic(topic)`.
         """
+
+
+def _check_topic(topic: str, cluster: Any) -> None:
+    if topic not in cluster.topics():
+        raise ValueError(f"topic {topic!r} was not found")
 
 
 class DefaultPartitioner(Partitioner):
@@ -48,9 +54,8 @@ class DefaultPartitioner(Partitioner):
         self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes | None, cluster: Any
     ) -> int | None:
         """Returns the partition. Raises ValueError if the topic does not exist."""
+        _check_topic(topic, cluster)
         found = cluster.partitions_for_topic(topic)
-        if not found:
-            raise ValueError(f"topic {topic!r} does not exist")
         return self(serialized_key, sorted(found), sorted(cluster.available_partitions_for_topic(topic) or ()))
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -69,24 +74,42 @@ class StickyPartitioner(DefaultPartitioner):
     """As the default one, but records without a key stay on one partition until a batch is full."""
 
     def __init__(self) -> None:
-        self._current: dict[str, int] = {}
+        self._guard = threading.Lock()
+        self._sticky: dict[str, int] = {}
 
     def partition(
         self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes | None, cluster: Any
     ) -> int | None:
-        """Returns the partition."""
+        """Returns the partition. Raises ValueError if the topic does not exist."""
         if serialized_key is not None:
             return super().partition(topic, key, serialized_key, value, serialized_value, cluster)
-        known = self._current.get(topic)
-        if known is None or known not in (cluster.partitions_for_topic(topic) or ()):
-            known = self._current[topic] = super().partition(topic, key, None, value, serialized_value, cluster) or 0
-        return known
+        _check_topic(topic, cluster)
+        with self._guard:
+            known = self._sticky.get(topic)
+            usable = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+            return known if known in usable else self._pick_sticky_locked(topic, cluster)
 
     def on_new_batch(self, topic: str, cluster: Any, prev_partition: int) -> None:
-        """Chooses another partition for the topic, if it still has the one given."""
-        others = sorted(set(cluster.partitions_for_topic(topic) or ()) - {prev_partition})
-        if self._current.get(topic) == prev_partition and others:
-            self._current[topic] = random.choice(others)  # noqa: S311 - no secret
+        """Chooses another partition for the topic, if it still has the one given.
+
+        Args:
+            topic: the topic.
+            cluster: as for `partition`.
+            prev_partition: the partition whose batch is full.
+        """
+        with self._guard:
+            if self._sticky.get(topic) == prev_partition:
+                self._pick_sticky_locked(topic, cluster, avoid=prev_partition)
+
+    def _pick_sticky_locked(self, topic: str, cluster: Any, avoid: int | None = None) -> int | None:
+        """Chooses a topic's partition. None if the topic does not exist. `avoid` is chosen only if no other is available."""
+        every = cluster.partitions_for_topic(topic)
+        if not every:
+            return None
+        available = cluster.available_partitions_for_topic(topic)
+        wanted = set(available) - {avoid} if available else every
+        chosen = self._sticky[topic] = random.choice(sorted(wanted or available))  # noqa: S311 - no secret
+        return chosen
 
 
 def choose_of(given: Any) -> Choose | None:
