@@ -258,6 +258,7 @@ SMALL = {  # kinds of at most a megabyte, which are not decoded into many object
     "directory/checkpoints.py:MARKER",
     "directory/partition_metadata.py:METADATA",
     "groups/members_file.py:SLOTS",
+    "log/durable_point.py:CUTS",
     "log/durable_point.py:SLOTS",
     "topics/listing.py:META",
 }

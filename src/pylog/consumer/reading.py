@@ -128,7 +128,7 @@ class PartitionReader:
     def _check(self, state: LogState) -> None:
         seen = self._seen
         if seen is not None and state.truncation_count != seen.truncation_count:
-            if self.offset != seen.offset or not goes_on(state, self.offset, seen.crc):
+            if self.offset != seen.offset or not goes_on(state, self.offset, seen.crc, seen.truncation_count):
                 raise truncated(state, self.offset)
             self._seen = seen._replace(truncation_count=state.truncation_count)
         if not state.start_offset <= self.offset <= state.end_offset:

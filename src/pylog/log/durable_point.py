@@ -1,8 +1,9 @@
 """The `durable-point` file, a partition's header: the durable end and the published end (reliability 3.1, 12).
 
 Two slots of 128 bytes are written alternately, so that a torn write leaves the other one. The slot with the higher counter is
-valid. The file is synced when it is created, and when a field changes whose old value would be harmful. Otherwise a lost write is
-safe, because an old slot understates.
+valid. After the first truncation, a block of 128 bytes with the offsets of the last truncations follows. The file is synced when
+it is created, and when a field changes whose old value would be harmful. Otherwise a lost write is safe, because an old slot
+understates.
 
 Only pylog uses this file, and it is derived: a directory without one is loaded like Kafka's.
 """
@@ -15,6 +16,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,6 +35,11 @@ _MAGIC: Final = b"PYLG"
 _VERSION: Final = 1
 _SLOT = struct.Struct("<4sHHQQ16sqQqqqqqIIqIiI")  # all but the CRC
 assert _SLOT.size == SLOT_SIZE - 4
+
+_CUTS_MAGIC: Final = b"PYLT"
+_MOST_CUTS: Final = 9
+_CUTS = struct.Struct("<4sHH" + "Iq" * _MOST_CUTS)
+CUTS_AT: Final = 2 * SLOT_SIZE
 
 _LAST_COUNTER: Final = 1 << 62  # unreachable when counting from 0
 
@@ -118,6 +125,66 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
         """Whether all published records are durable and no change of segments was unfinished."""
         same = self.durable_base == self.active_base and self.durable_position == self.published_position
         return same and self.epoch % 2 == 0 and not self.flags
+
+
+class Truncations(NamedTuple):
+    """The lowest offsets that a log was truncated to, for readers that have to know whether their records were deleted.
+
+    A compaction may rewrite or delete a batch, so a missing batch alone does not show that it was truncated.
+
+    Attributes:
+        cuts: pairs of a truncation count and an offset, both rising. The truncations after the count before, up to this count,
+            did not go below the offset.
+
+    >>> cuts = Truncations().with_cut(1, 500).with_cut(2, 300).with_cut(3, 400)
+    >>> cuts.cuts, cuts.lowest(0, 3), cuts.lowest(2, 3), cuts.lowest(3, 4)
+    (((2, 300), (3, 400)), 300, 400, 0)
+    """
+
+    cuts: tuple[tuple[int, int], ...] = ()
+
+    def with_cut(self, count: int, end: int) -> Truncations:
+        """Returns the truncations with one more, to `end`. `count` is the truncation count after it."""
+        before = tuple(cut for cut in self.cuts if cut[0] < count)  # a later one was noted, and its process died before its start
+        known = count - 1 == (before[-1][0] if before else 0)
+        before = before if known else ((count - 1, 0),)  # the last ones were not noted, by an older pylog
+        kept = [*(cut for cut in before if cut[1] < end), (count, end)]
+        if len(kept) > _MOST_CUTS:
+            (_, lowest), (later, _), *kept = kept
+            kept = [(later, lowest), *kept]
+        return Truncations(tuple(kept))
+
+    def lowest(self, since: int, count: int) -> int:
+        """Returns the lowest offset of the truncations from one truncation count to a later one; 0 if it is not known."""
+        if since >= count or not self.cuts or self.cuts[-1][0] < count:
+            return 0
+        return next(end for reached, end in self.cuts if reached > since)
+
+    def encoded(self) -> bytes:
+        """Returns the block's 128 bytes."""
+        fields = [number for cut in self.cuts for number in cut]
+        body = _CUTS.pack(_CUTS_MAGIC, 1, len(self.cuts), *fields, *[0] * (2 * _MOST_CUTS - len(fields)))
+        body = body.ljust(SLOT_SIZE - 4, b"\0")
+        return body + struct.pack("<I", crc32c(body))
+
+
+def parse_truncations(data: bytes, _path: str = DURABLE_POINT) -> Truncations:
+    """Parses the block of truncations. Returns none if the bytes are not a valid block: then they are unknown.
+
+    >>> cuts = Truncations(((2, 300), (3, 400)))
+    >>> parse_truncations(cuts.encoded()) == cuts, parse_truncations(b"")
+    (True, Truncations(cuts=()))
+    """
+    if len(data) != SLOT_SIZE or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        return Truncations()
+    magic, version, size, *fields = _CUTS.unpack(data[: _CUTS.size])
+    cuts = tuple(zip(fields[: 2 * size : 2], fields[1 : 2 * size : 2], strict=True))
+    rising = all(before < after for one, other in pairwise(cuts) for before, after in zip(one, other, strict=True))
+    possible = magic == _CUTS_MAGIC and version == 1 and size <= _MOST_CUTS and rising and all(cut[1] >= 0 for cut in cuts)
+    return Truncations(cuts if possible else ())
+
+
+CUTS: Final = FileKind("a header's truncations", parse_truncations, at_most(SLOT_SIZE), "they count as unknown")
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -276,6 +343,16 @@ class DurablePointFile:
     def set_mtime(self, mtime_ms: int) -> None:
         """Sets the file's modification time, in milliseconds since 1970."""
         self._file.set_mtime(mtime_ms)
+
+    def truncations(self) -> Truncations:
+        """Returns the last truncations. A reader calls it after `refresh`, so that those of the slot are among them."""
+        return CUTS.parsed(self._file.read(SLOT_SIZE, CUTS_AT), self._file.path) or Truncations()
+
+    def note_truncation(self, end: int) -> None:
+        """Writes a truncation to `end`, before a slot counts it and syncs the file."""
+        assert self.slot is not None
+        cuts = self.truncations().with_cut(self.slot.truncation_count + 1, end)
+        self._file.write(memoryview(cuts.encoded()), CUTS_AT)
 
     def write_both(self, **changes: Any) -> None:
         """Writes both slots and syncs, for facts that a torn slot must not revert (reliability 3.1)."""

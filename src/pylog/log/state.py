@@ -9,9 +9,10 @@ from typing import NamedTuple, final
 
 import msgspec
 
+from pylog import limits
 from pylog.errors import InvalidArgumentError
 from pylog.index.skiplist import SkipList
-from pylog.log.durable_point import FAILED
+from pylog.log.durable_point import FAILED, Truncations
 from pylog.log.recovery.loaded import Loaded
 from pylog.log.recovery.tier import in_tier
 from pylog.record.types import TopicPartition
@@ -150,6 +151,7 @@ class LogState(msgspec.Struct, frozen=True):
         truncation_count: the number of truncations so far.
         replacements: how often this process has noticed that a program without a header has replaced or deleted files.
         remote_start: the log start offset in a broker's remote storage; None if the log is complete here.
+        truncations: the last ones.
     """
 
     segments: SegmentView
@@ -163,11 +165,18 @@ class LogState(msgspec.Struct, frozen=True):
     truncation_count: int = 0
     remote_start: int | None = None
     replacements: int = 0
+    truncations: Truncations = Truncations()
 
     @property
     def version(self) -> tuple[int, int]:
         """A value that changes whenever segments are added, deleted or replaced."""
         return self.epoch, self.replacements
+
+    def truncated_to(self, since: int) -> int:
+        """Returns the lowest offset that the log was truncated to since an earlier truncation count; 0 if it is not known."""
+        if self.truncation_count == since:
+            return limits.INT64_MAX
+        return self.truncations.lowest(since, self.truncation_count)
 
     @property
     def remote_offsets(self) -> range:
@@ -234,6 +243,7 @@ def first_state(loaded: Loaded) -> LogState:
         0 if slot is None else slot.epoch,
         0 if slot is None else slot.truncation_count,
         loaded.remote_start,
+        truncations=loaded.truncations,
     )
 
 

@@ -22,7 +22,7 @@ from pylog.fs import FileSystem, base_name, guarded, parent_of
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
-from pylog.log.durable_point import SLOT_SIZE, SLOTS
+from pylog.log.durable_point import CUTS, CUTS_AT, SLOT_SIZE, SLOTS
 from pylog.log.producer_state import ENTRIES
 from pylog.record.compression import codec_name
 from pylog.record.control import parse_control
@@ -227,6 +227,9 @@ def _header(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
     for start in (0, SLOT_SIZE):
         slot = SLOTS.parsed(data[start : start + SLOT_SIZE], file.path)
         yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, asdict(slot))
+    if len(data) > CUTS_AT:
+        truncations = CUTS.parsed(data[CUTS_AT : CUTS_AT + SLOT_SIZE], file.path)
+        yield {"kind": "truncations", "cuts": [] if truncations is None else [list(cut) for cut in truncations.cuts]}
 
 
 def _slot(start: int, fields: Document) -> Document:

@@ -234,7 +234,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     writer.flush()
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
-    writer.published.begin_change(durably=True, **lowered)
+    writer.published.begin_truncation(end, **lowered)
     going = PendingDeletions(source.fs)  # added at the end: if a step fails, the next load has to see them
     _rename_away(source, going, list(reversed(later)))
     if copy is None:
@@ -246,7 +246,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     cut = writer.epochs.truncate_from_end(end)
     if cut:
         trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
-    writer.published.end_change(truncation_count=writer.published.slot.truncation_count + 1)
+    writer.published.end_change()
     pending.add_all(going)
     size = before.size_of(target) - position + sum(map(before.size_of, later))
     facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}

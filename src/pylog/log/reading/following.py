@@ -94,19 +94,24 @@ class Naps:
         self._count, self._slept = 0, 0.0
 
 
-def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: PylogError) -> LogState:
+def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: PylogError, end: int) -> LogState:
     """Returns the current state after a read error, because segments may have been replaced (reliability 11e, 11f).
+
+    Args:
+        refresh: returns the current state.
+        state, error: the state being read, and the error.
+        end: the offset before which records are read.
 
     Raises:
         The error, if nothing has changed.
-        OffsetOutOfRangeError: the log was truncated.
+        OffsetOutOfRangeError: the log was truncated below `end`.
     """
     if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
         raise error
     now = refresh()
     if now.version == state.version:
         raise error
-    if now.truncation_count != state.truncation_count:
+    if now.truncated_to(state.truncation_count) < end:
         message = "the log was changed while it was read; read again from the current state"
         raise OffsetOutOfRangeError(message, path=error.path, offset=error.offset) from error
     return now
@@ -137,7 +142,7 @@ class Continuity:
         last = (int(table[LAST_OFFSET, -1]) + 1, int(table[CRC, -1])) if table.shape[1] else None
         if state.truncation_count != self._count:
             for end, crc in filter(None, (self._before, last)):
-                if end > state.start_offset and not goes_on(state, end, crc):
+                if end > state.start_offset and not goes_on(state, end, crc, self._count):
                     raise truncated(state, end)
             self._count = state.truncation_count
         self._before = last or self._before
@@ -165,7 +170,7 @@ def follow(
     seen = good_batches.crc_before(before, offset)
     while True:
         state = wait(refresh, clock, offset, ends, timeout_ms, since=before)
-        if state.truncation_count != before.truncation_count and not goes_on(state, offset, seen):
+        if not goes_on(state, offset, seen, before.truncation_count):
             raise truncated(state, offset)
         end = ends.of(state)
         if end > offset:
@@ -177,8 +182,19 @@ def follow(
         before = state
 
 
-def goes_on(state: LogState, offset: int, seen: int | None) -> bool:
-    """Whether a truncated log still has the returned record before `offset`."""
+def goes_on(state: LogState, offset: int, seen: int | None, since: int) -> bool:
+    """Whether a log still has the returned records before `offset`.
+
+    Args:
+        state: the current state.
+        offset: the end of the returned records.
+        seen: the CRC of the batch before `offset`, when it was returned. A compaction may have replaced or deleted the batch.
+        since: the truncation count at that time.
+
+    Cost: none without a truncation below `offset`; otherwise a search for a batch.
+    """
+    if state.truncated_to(since) >= offset:
+        return True
     return offset <= state.end_offset and good_batches.crc_before(state, offset) == seen
 
 

@@ -26,7 +26,7 @@ from pylog.record.format import (
 from pylog.segment.batch_walk import crc_is_good, next_good_batch, offset_at
 from pylog.segment.segment import LogSegment
 
-Renew = Callable[[LogState, PylogError], LogState]
+Renew = Callable[[LogState, PylogError, int], LogState]
 Check = Callable[[Table], None]
 
 
@@ -61,7 +61,7 @@ def scan(
         committed: true to leave out aborted records.
         max_rows: the largest number of rows in one Arrow batch.
         verify: true to check each batch's CRC.
-        renew: receives an error, and returns the current state to continue with, or raises.
+        renew: receives the state, an error and the end of the range; returns the current state to continue with, or raises.
         check: called with the batches of each region after they were read; raises to refuse their records.
 
     Raises:
@@ -87,7 +87,7 @@ class _Reading:
             try:
                 yield from self.frames(state)
             except PylogError as error:
-                state = renew(state, error)
+                state = renew(state, error, self._wanted.end)
                 if self._wanted.start < state.start_offset:
                     raise
             else:

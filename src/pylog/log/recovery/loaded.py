@@ -16,7 +16,7 @@ from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError
 from pylog.fs import FileSystem, HeldDirectory, OpenFiles
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.log.durable_point import DELETED, DurablePoint, open_header
+from pylog.log.durable_point import DELETED, DurablePoint, Truncations, open_header
 from pylog.log.options import LiveOptions
 from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.findings import Finding
@@ -122,6 +122,7 @@ class Loaded:
         file_size: of the last file, in bytes.
         found: the header's newest slot, even if stale; None if there is none.
         slot: the same; None if it is stale because another program has written since.
+        truncations: the last ones that the header has.
         same_boot: true if the slot was written under this boot of the operating system, so that all published bytes exist.
         known_position: the position below which the active segment is trusted: published under this boot, or synced.
         torn: the torn tail to cut off, or None.
@@ -149,6 +150,7 @@ class Loaded:
     file_size: int = 0
     found: DurablePoint | None = None
     slot: DurablePoint | None = None
+    truncations: Truncations = field(default_factory=Truncations)
     same_boot: bool = False
     known_position: int = 0
     torn: Damage | None = None

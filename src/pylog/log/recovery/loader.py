@@ -17,7 +17,7 @@ from pylog.directory.leader_epoch_cache import read_epochs
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
-from pylog.log.durable_point import FAILED, DurablePoint, open_header
+from pylog.log.durable_point import FAILED, DurablePoint, Truncations, open_header
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source
@@ -51,8 +51,9 @@ def load(source: Source) -> Loaded:
         UnknownTopicOrPartitionError: the directory does not exist.
     """
     header = open_header(source.fs, source.directory)  # first, so that all published segments are listed (11a)
-    slot, same_boot = (None, False) if header is None else (header.refresh(), header.same_boot)
+    slot, same_boot, truncations = None, False, Truncations()
     if header is not None:
+        slot, same_boot, truncations = header.refresh(), header.same_boot, header.truncations()
         header.close()
     entries = {entry.name: entry for entry in listing(source)}
     finished = source.writable and slot is not None and _finish_truncation(source, slot, entries)
@@ -67,7 +68,7 @@ def load(source: Source) -> Loaded:
     if source.writable:
         _carry_out(source, plan if finished else _sealed_before_removals(source, plan, entries))
     segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
-    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
+    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot, truncations=truncations)
     _own_slot(source, loaded, same_boot)
     loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
     if not source.writable:

@@ -85,11 +85,16 @@ class PublishedState:
 
     # ---- the header ----------------------------------------------------------------------------------------------------------
 
-    def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
+    def begin_change(self, **fields: Any) -> None:
         """Marks the start of a change of segments: other processes refresh when it is complete."""
         self._held.check()
-        write = self.header.write_both if durably else self.header.write
-        write(epoch=self.slot.epoch + 1, **fields)
+        self.header.write(epoch=self.slot.epoch + 1, **fields)
+
+    def begin_truncation(self, end: int, **fields: Any) -> None:
+        """Marks the start of a truncation to `end`, durably. It counts even if the process dies before the end of the change."""
+        self._held.check()
+        self.header.note_truncation(end)
+        self.header.write_both(epoch=self.slot.epoch + 1, truncation_count=self.slot.truncation_count + 1, **fields)
 
     def end_change(self, **fields: Any) -> None:
         """Marks the end of the change."""
