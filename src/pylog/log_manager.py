@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from pylog import trace
@@ -49,6 +49,22 @@ from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import check_completable, check_more, check_partition_count, check_same, check_settable
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition
 from pylog.topics.topic import Topic, check_partition
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def _inside_the_gate(
+    call: Callable[Concatenate[LogManager, Arguments], Answer],
+) -> Callable[Concatenate[LogManager, Arguments], Answer]:
+    """Makes `close` wait for a method that takes locks in several steps."""
+
+    @wraps(call)
+    def inside(manager: LogManager, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        with manager.gate:
+            return call(manager, *args, **kwargs)
+
+    return inside
 
 
 class LogManager:
@@ -148,7 +164,8 @@ class LogManager:
         self.gate.check()
         return find_topic(self.fs, self.path, name)
 
-    def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
+    @_inside_the_gate
+    def create_topic(self, /, name: str, partition_count: int = 1, **config: Any) -> Topic:
         """Creates a topic, durably."""
         self.check_writable()
         checked = topic_config(config)
@@ -180,14 +197,16 @@ class LogManager:
                 self.topic_changes += done is not None
         return done
 
-    def add_partitions(self, name: str, partition_count: int) -> Topic:
+    @_inside_the_gate
+    def add_partitions(self, /, name: str, partition_count: int) -> Topic:
         """Adds partitions to a topic."""
         self.check_writable()
         count = check_partition_count(partition_count)
         check_more(self.fs, self.path, self.topic(name), count)
         return self._with_free_names(name, lambda: self.root.changes.add_partitions(name, count))
 
-    def alter_topic(self, name: str, **config: Any) -> Topic:
+    @_inside_the_gate
+    def alter_topic(self, /, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably, and in every open log."""
         self.check_writable()
         check_settable(config)
@@ -200,7 +219,8 @@ class LogManager:
         _warn_of_compaction(self, before, topic)
         return topic
 
-    def delete_topic(self, name: str, forgetting: Callable[[], Callable[[], object]] = lambda: lambda: None) -> None:
+    @_inside_the_gate
+    def delete_topic(self, /, name: str, forgetting: Callable[[], Callable[[], object]] = lambda: lambda: None) -> None:
         """Deletes a topic and its records.
 
         Args:

@@ -20,6 +20,7 @@ from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile
 from pylog.store import manager_of
+from pylog.testing import MemoryFileSystem
 from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError
 
 LockAs = Callable[..., StoreLocks]
@@ -426,3 +427,46 @@ def _store_bytes(lock: ByteLock) -> list[int]:
     """The place in `pylog.lock` of a lock's queue."""
     assert lock._queue is not None
     return [lock._queue.is_held.args[0]]  # type: ignore[attr-defined]
+
+
+# ---- close -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fs", [OsFileSystem(), None], ids=["disk", "memory"])
+def test_a_lock_whose_store_was_closed_beneath_a_call_says_so_and_stays_usable_for_other_threads(
+    tmp_path: Path, fs: OsFileSystem | None
+) -> None:
+    here, path = fs or MemoryFileSystem(), str(tmp_path) if fs else "/s"
+    pylog.open(path, fs=here).close()
+    locks = StoreLocks(here, path, ManualClock(), timeout_ms=0)
+    lock = locks.partition("t-0")
+    with lock:
+        locks.close()
+        assert lock.depth == 1
+    for _ in range(2):
+        with pytest.raises(pylog.ClosedError, match="open the store again"), lock.entered():
+            pass
+    assert lock.depth == 0
+
+
+@pytest.mark.pair("option change", "close")
+def test_close_waits_for_a_change_of_options_that_has_reached_no_partition_yet(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as other:
+        store = pylog.open(tmp_path)
+        store.create_topic("t")
+        other.log("t").append(b"x")
+        locks = manager_of(other).locks
+        assert locks is not None
+        answers: list[object] = []
+        altering = threading.Thread(target=lambda: answers.append(store.alter_topic("t", retention_ms=1).config.retention_ms))
+        closing = threading.Thread(target=store.close)
+        with locks.partition("t-0"):
+            altering.start()
+            while other.topics()["t"].config.retention_ms != 1:
+                pass
+            closing.start()
+            closing.join(0.05)
+            assert closing.is_alive()
+        altering.join()
+        closing.join()
+        assert answers == [1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Self
 
 from pylog.clock import Clock
-from pylog.errors import StorageFailedError, StoreLockedError
+from pylog.errors import ClosedError, StorageFailedError, StoreLockedError
 from pylog.fs import LockByte
 
 _SESSIONS: Final = itertools.count(1)  # one for each time that a lock is entered
@@ -181,8 +181,8 @@ class ByteLock:
         try:
             if self._byte is not None:
                 self._byte.let_go()
-        except StorageFailedError:
-            pass  # closed by a fork: this process no longer holds the lock
+        except (ClosedError, StorageFailedError):
+            pass  # by a fork, or by `Store.close` after its longest wait: this process no longer holds the lock
         self._mutex.release()
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ import sys
 import weakref
 from typing import Final
 
-from pylog.errors import StorageFailedError
+from pylog.errors import ClosedError, StorageFailedError
 from pylog.fs.open_files import advice, opening, raise_if_none_left
 from pylog.fs.ownership import create_file
 
@@ -109,7 +109,13 @@ class OsLockFile:
         self.set(_request(fcntl.F_UNLCK, start, size))
 
     def set(self, request: bytes) -> bool:
-        """Performs a lock request. Returns False if another lock conflicts."""
+        """Performs a lock request. Returns False if another lock conflicts.
+
+        Raises:
+            ClosedError: the file is closed. Its locks ended with that.
+        """
+        if self._descriptor < 0:
+            raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path)
         try:
             fcntl.fcntl(self._descriptor, _SET, request)
         except OSError as error:

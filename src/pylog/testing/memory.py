@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from pylog.clock import Clock, ManualClock
-from pylog.errors import NotALogDirectoryError, StorageFailedError
+from pylog.errors import ClosedError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import Bytes, DirectoryEntry, LockFile
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, HeldLock, Image, LinkNode, Node, Process, refused, span_of
 
@@ -146,8 +146,10 @@ class MemoryLockFile:
         self._path = path
 
     def _opened(self) -> FileNode:
-        if self._node is None or not self._fs.alive:
+        if not self._fs.alive:
             raise refused(errno.EBADF, self._path)
+        if self._node is None:
+            raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path)
         return self._node
 
     def byte(self, at: int) -> MemoryLockByte:

@@ -547,4 +547,32 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/log/test_store_locks.py::test_a_waiting_process_that_is_stopped_costs_the_others_little",),
         why="A process that is stopped while it waits for a lock slows down all others.",
     ),
+    Mutant(
+        name="altering_goes_on_beside_close",
+        file="pylog/log_manager.py",
+        text="        with manager.gate:\n            return call(",
+        replacement="        if manager:\n            return call(",
+        tests=("tests/log/test_store_locks.py::test_close_waits_for_a_change_of_options_that_has_reached_no_partition_yet",),
+        why="`alter_topic` beside `close` ends with a ValueError about a descriptor.",
+    ),
+    Mutant(
+        name="a_closed_lock_file_is_asked",
+        file="pylog/fs/locks.py",
+        text="        if self._descriptor < 0:\n            raise ClosedError(",
+        replacement="        if False:\n            raise ClosedError(",
+        tests=(
+            "tests/log/test_store_locks.py::test_a_lock_whose_store_was_closed_beneath_a_call_says_so_and_stays_usable_for_other_threads[disk]",
+        ),
+        why="A call whose store was closed beneath it ends with a ValueError about a descriptor.",
+    ),
+    Mutant(
+        name="a_truncation_leaves_no_offset",
+        file="pylog/log/writing/published_state.py",
+        text="        self.header.note_truncation(end)\n",
+        replacement="",
+        tests=(
+            "tests/log/test_truncations.py::test_a_reader_below_a_truncation_goes_on_although_a_compaction_has_deleted_its_last_batch[r-scan]",
+        ),
+        why="A reader far below a truncation is told that its records were truncated.",
+    ),
 )
