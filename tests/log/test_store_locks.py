@@ -438,7 +438,7 @@ def test_a_lock_whose_store_was_closed_beneath_a_call_says_so_and_stays_usable_f
 ) -> None:
     here, path = fs or MemoryFileSystem(), str(tmp_path) if fs else "/s"
     pylog.open(path, fs=here).close()
-    locks = StoreLocks(here, path, ManualClock(), timeout_ms=0)
+    locks = StoreLocks(here, path, ManualClock(), exclusive=False, timeout_ms=0)
     lock = locks.partition("t-0")
     with lock:
         locks.close()
