@@ -89,18 +89,8 @@ def _at_os_level(settings: Settings, contest: _Contest) -> None:
         ("write", "bare write() to a new file (page cache)", times(0.7)),
         ("memcpy", "memcpy (memory)", None),
     ):
-        settings.report(
-            Row(
-                part="P1",
-                work=f"{work}, bytes",
-                unit="GB/s",
-                measured=speed["pylog"],
-                durability=OS_LEVEL,
-                rival=words,
-                rival_measured=speed[rival],
-                ratio=speed["pylog"].over(speed[rival]),
-                target=target,
-            )
+        settings.report_ratio(
+            "P1", f"{work}, bytes", "GB/s", speed["pylog"], words, speed[rival], durability=OS_LEVEL, target=target
         )
 
 
@@ -111,17 +101,14 @@ def _at_sync_level(settings: Settings, contest: _Contest) -> None:
         written=len(contest.data),
     )
     speed = {name: _gigabytes(contest, sample) for name, sample in taken.items()}
-    settings.report(
-        Row(
-            part="P1",
-            work="append_arrow, the same, a sync every 1 M rows",
-            unit="GB/s",
-            measured=speed["pylog"],
-            durability="Durability.SYNC",
-            rival="bare write() and one fdatasync (power loss)",
-            rival_measured=speed["write"],
-            ratio=speed["pylog"].over(speed["write"]),
-        )
+    settings.report_ratio(
+        "P1",
+        "append_arrow, the same, a sync every 1 M rows",
+        "GB/s",
+        speed["pylog"],
+        "bare write() and one fdatasync (power loss)",
+        speed["write"],
+        durability="Durability.SYNC",
     )
 
 
@@ -143,17 +130,14 @@ def _against_files(settings: Settings, contest: _Contest) -> None:
     )
     speed = {name: Sample(tuple(contest.count / each / 1e6 for each in sample.rounds)) for name, sample in taken.items()}
     for name in files:
-        settings.report(
-            Row(
-                part="P1",
-                work=f"append_arrow, {contest.count // PIECE} M rows of 8 + 100 bytes to a new log, beside files of columns",
-                unit="M records/s",
-                measured=speed["pylog"],
-                durability=OS_LEVEL,
-                rival=f"{name} ({PROCESS})",
-                rival_measured=speed[name],
-                ratio=speed["pylog"].over(speed[name]),
-            )
+        settings.report_ratio(
+            "P1",
+            f"append_arrow, {contest.count // PIECE} M rows of 8 + 100 bytes to a new log, beside files of columns",
+            "M records/s",
+            speed["pylog"],
+            f"{name} ({PROCESS})",
+            speed[name],
+            durability=OS_LEVEL,
         )
 
 
@@ -183,17 +167,14 @@ def _against_others(settings: Settings, contest: _Contest) -> None:
     )
     for rival in list(speed)[2:]:
         for ours in ("append_arrow", "append_many"):
-            settings.report(
-                Row(
-                    part="P1",
-                    work=f"{ours}, {count // 1000:,} k records in one call, file and index included",
-                    unit="M records/s",
-                    measured=speed[ours],
-                    durability=OS_LEVEL,
-                    rival=rival,
-                    rival_measured=speed[rival],
-                    ratio=speed[ours].over(speed[rival]),
-                )
+            settings.report_ratio(
+                "P1",
+                f"{ours}, {count // 1000:,} k records in one call, file and index included",
+                "M records/s",
+                speed[ours],
+                rival,
+                speed[rival],
+                durability=OS_LEVEL,
             )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import pylog
 from benchmarks.data import PIECE, RECORD_BYTES, fixed
-from benchmarks.measure import Row, Sample, Settings, at_least, fetch_memory, race, seconds
+from benchmarks.measure import Sample, Settings, at_least, fetch_memory, race, seconds
 
 CHUNK = 4 << 20
 SEGMENT_BYTES = 256 << 20
@@ -24,18 +24,15 @@ def run(settings: Settings) -> None:
         contest = _Contest(Path(settings.directory), pieces, distinct)
         taken = race({"pylog": contest.compact, "copy": contest.copy}, settings.repeated(3, 1), written=contest.size)
         speed = {name: Sample(tuple(contest.size / 1e6 / each for each in sample.rounds)) for name, sample in taken.items()}
-        settings.report(
-            Row(
-                part="P9",
-                work=f"compact {pieces} M records of 8 + 100 bytes, random keys, {title}",
-                durability="each new segment synced",
-                measured=speed["pylog"],
-                unit="MB/s of input",
-                rival="read all, write what stays, sync",
-                rival_measured=speed["copy"],
-                ratio=speed["pylog"].over(speed["copy"]),
-                target=at_least(target) if target else None,
-            )
+        settings.report_ratio(
+            "P9",
+            f"compact {pieces} M records of 8 + 100 bytes, random keys, {title}",
+            "MB/s of input",
+            speed["pylog"],
+            "read all, write what stays, sync",
+            speed["copy"],
+            durability="each new segment synced",
+            target=at_least(target) if target else None,
         )
 
 

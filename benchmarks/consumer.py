@@ -21,7 +21,7 @@ import pyarrow as pa
 import pylog
 from benchmarks import databases
 from benchmarks.data import RECORD_BYTES, fixed, new_log
-from benchmarks.measure import Row, Sample, Settings, Target, at_least, race
+from benchmarks.measure import Sample, Settings, Target, at_least, race
 from benchmarks.processes import NAP, Process
 from pylog import Consumer, Durability
 
@@ -155,31 +155,18 @@ def _backlog(settings: Settings, directory: Path) -> None:
     for how in READ:
         rival = "log.scan()" if how == "poll_arrow" else "log.records()"
         work = f"{how}, {count // 1000:,} k records that are there already"
-        settings.report(
-            Row(
-                part="P4",
-                work=work,
-                unit="M records/s",
-                measured=found[how],
-                rival=f"{rival} (pylog itself)",
-                rival_measured=found[rival],
-                ratio=found[how].over(found[rival]),
-            )
-        )
+        settings.report_ratio("P4", work, "M records/s", found[how], f"{rival} (pylog itself)", found[rival])
 
 
 def _report(settings: Settings, work: str, found: dict[str, Sample], target: Target) -> None:
-    settings.report(
-        Row(
-            part="E2E",
-            work=work,
-            unit="M records/s",
-            measured=found["pylog"],
-            durability="Durability.OS",
-            rival="a table in SQLite, WAL, 1,000 a transaction",
-            rival_measured=found["sqlite"],
-            ratio=found["pylog"].over(found["sqlite"]),
-            note="segments of 256 MiB, each synced when it is full",
-            target=target,
-        )
+    settings.report_ratio(
+        "E2E",
+        work,
+        "M records/s",
+        found["pylog"],
+        "a table in SQLite, WAL, 1,000 a transaction",
+        found["sqlite"],
+        durability="Durability.OS",
+        note="segments of 256 MiB, each synced when it is full",
+        target=target,
     )

@@ -161,19 +161,8 @@ def _report(
     limit: float | None = None,
     note: str = "",
 ) -> None:
-    settings.report(
-        Row(
-            part="P7",
-            work=work,
-            unit=unit,
-            measured=ours,
-            durability=SYNC_LEVEL,
-            rival=rival,
-            rival_measured=theirs,
-            ratio=ours.over(theirs),
-            target=None if limit is None else times(limit),
-            note=note,
-        )
+    settings.report_ratio(
+        "P7", work, unit, ours, rival, theirs, durability=SYNC_LEVEL, target=None if limit is None else times(limit), note=note
     )
 
 

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -156,6 +157,11 @@ class Settings:
     def repeated(self, usual: int, quick: int) -> int:
         """How many rounds there are, where they are not as many as elsewhere."""
         return FULL_ROUNDS * usual if self.size is Size.FULL else self.scaled(usual, quick)
+
+    def report_ratio(self, part: str, work: str, unit: str, measured: Sample, rival: str, rivals: Sample, **more: Any) -> None:
+        """Reports figures next to a rival's of the same rounds, and their ratio. `more` has other fields of `Row`."""
+        ratio = measured.over(rivals)
+        self.report(Row(part, work, unit, measured, rival=rival, rival_measured=rivals, ratio=ratio, **more))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -268,19 +268,16 @@ def _in_turn(settings: Settings, directory: Path, level: str) -> None:
         sent = [_total(process) for process in (first, other)]
     _check_nothing_lost(directory, sent)
     work = "append of 100 bytes, two processes at once"
-    settings.report(
-        Row(
-            part="P13",
-            work=work,
-            unit="calls/s",
-            measured=found["two"],
-            durability=level,
-            note=f"nothing lost of {sum(sent):,} records",
-            rival="one process alone",
-            rival_measured=found["one"],
-            ratio=found["two"].over(found["one"]),
-            target=times(0.5),
-        )
+    settings.report_ratio(
+        "P13",
+        work,
+        "calls/s",
+        found["two"],
+        "one process alone",
+        found["one"],
+        durability=level,
+        note=f"nothing lost of {sum(sent):,} records",
+        target=times(0.5),
     )
     share = Sample(tuple(shares[1:]))  # the first round warms up
     settings.report(Row(part="P13", work=f"{work}: the slower one's share", unit="%", measured=share, durability=level))

@@ -177,18 +177,15 @@ def _many(settings: Settings, values: list[bytes]) -> None:
 
     bare = lambda: millions(len(values), lambda: [*map(_encoded, lists)])  # noqa: E731 - a contestant
     taken = race({"pylog": append, "bare": bare}, settings.rounds, written=int(len(values) * RECORD_BYTES))
-    settings.report(
-        Row(
-            part="P2",
-            work=f"append_many(list of {LIST:,} values), 100 B",
-            unit="M records/s",
-            measured=taken["pylog"],
-            durability=OS_LEVEL,
-            rival=f"lists to columns to batches, no log ({NOTHING})",
-            rival_measured=taken["bare"],
-            ratio=taken["pylog"].over(taken["bare"]),
-            target=at_least(6),
-        )
+    settings.report_ratio(
+        "P2",
+        f"append_many(list of {LIST:,} values), 100 B",
+        "M records/s",
+        taken["pylog"],
+        f"lists to columns to batches, no log ({NOTHING})",
+        taken["bare"],
+        durability=OS_LEVEL,
+        target=at_least(6),
     )
 
 

@@ -114,18 +114,7 @@ def _ratio(
     target: Target | None = None,
     unit: str = "M records/s",
 ) -> None:
-    settings.report(
-        Row(
-            part="P3",
-            work=work,
-            unit=unit,
-            measured=measured,
-            rival=rival,
-            rival_measured=other,
-            ratio=measured.over(other),
-            target=target,
-        )
-    )
+    settings.report_ratio("P3", work, unit, measured, rival, other, target=target)
 
 
 def _reopened(directory: Path, mode: str, end: int) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import RECORD_BYTES, fill, new_log, plain_rows, touch
-from benchmarks.measure import Row, Sample, Settings, Target, millions, race, times
+from benchmarks.measure import Sample, Settings, Target, millions, race, times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,18 +68,7 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
 
 def report_beside(settings: Settings, work: str, measured: Sample, rival: str, other: Sample, target: Target | None) -> None:
     """Reports a batch read, in millions of rows a second, beside a rival's of the same run."""
-    settings.report(
-        Row(
-            part="P11",
-            work=work,
-            unit="M rows/s",
-            measured=measured,
-            rival=rival,
-            rival_measured=other,
-            ratio=measured.over(other),
-            target=target,
-        )
-    )
+    settings.report_ratio("P11", work, "M rows/s", measured, rival, other, target=target)
 
 
 def frame_of(spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> DataFrame:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pylog
-from benchmarks.measure import Row, Settings, at_least, millions, race
+from benchmarks.measure import Settings, at_least, millions, race
 from benchmarks.spark import session
 
 if TYPE_CHECKING:
@@ -56,18 +56,15 @@ def _measure(settings: Settings, frame: DataFrame, count: int) -> None:
     work = f"Spark local[2], write of {count / 1e6:g} M values of {VALUE_BYTES} bytes from Spark's cache, {TASKS} tasks"
     rivals = {"parquet": "Spark's own Parquet writer, uncompressed, no sync", "nowhere": "a source in Python that drops the rows"}
     for name, durability, rival in (("sync", SYNC_LEVEL, "parquet"), ("os", OS_LEVEL, "parquet"), ("os", OS_LEVEL, "nowhere")):
-        settings.report(
-            Row(
-                part="P11",
-                work=work,
-                unit="M rows/s",
-                measured=speed[name],
-                durability=durability,
-                rival=rivals[rival],
-                rival_measured=speed[rival],
-                ratio=speed[name].over(speed[rival]),
-                target=at_least(MILLION_ROWS) if rival == "parquet" else None,
-            )
+        settings.report_ratio(
+            "P11",
+            work,
+            "M rows/s",
+            speed[name],
+            rivals[rival],
+            speed[rival],
+            durability=durability,
+            target=at_least(MILLION_ROWS) if rival == "parquet" else None,
         )
 
 

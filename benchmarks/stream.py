@@ -9,7 +9,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Row, Sample, Settings, millions, race, times
+from benchmarks.measure import Sample, Settings, millions, race, times
 from benchmarks.spark import frame_of, options_of, over_a_log
 
 if TYPE_CHECKING:
@@ -39,18 +39,7 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
     what = "value only" if len(columns) == 1 else "all seven columns"
     work = f"Spark local[2], a stream of {count // 1_000_000} M rows with AvailableNow to the noop sink, {what}"
     for measured, part, target in ((speed["stream"], "", times(0.7)), (alone, ", its micro-batches alone", None)):
-        settings.report(
-            Row(
-                part="P11",
-                work=work + part,
-                unit="M rows/s",
-                measured=measured,
-                rival="a batch read of the same",
-                rival_measured=speed["batch"],
-                ratio=measured.over(speed["batch"]),
-                target=target,
-            )
-        )
+        settings.report_ratio("P11", work + part, "M rows/s", measured, "a batch read of the same", speed["batch"], target=target)
 
 
 def _drain(stream: DataFrame, checkpoint: Path, count: int) -> float:

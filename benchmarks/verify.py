@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.data import RECORD_BYTES, fill
 from benchmarks.files import prepared_store
-from benchmarks.measure import NO_WRITES, Row, Settings, at_least, race, seconds
+from benchmarks.measure import NO_WRITES, Settings, at_least, race, seconds
 from pylog import limits
 from pylog.fs import OsFileSystem
 from pylog.record import kernels
@@ -37,18 +37,15 @@ def run(settings: Settings) -> None:
         ("crc", "CRC-32C of the mapped files, 128 KiB at a time"),
         ("pread", "pread of the files, 2 MiB at a time (page cache)"),
     ):
-        settings.report(
-            Row(
-                part="tools",
-                work=f"verify {read >> 20:,} MiB in {len(paths)} segments",
-                unit="GB/s",
-                measured=found["verify"],
-                durability=NO_WRITES,
-                rival=rival,
-                rival_measured=found[name],
-                ratio=found["verify"].over(found[name]),
-                target=at_least(3) if name == "crc" else None,
-            )
+        settings.report_ratio(
+            "tools",
+            f"verify {read >> 20:,} MiB in {len(paths)} segments",
+            "GB/s",
+            found["verify"],
+            rival,
+            found[name],
+            durability=NO_WRITES,
+            target=at_least(3) if name == "crc" else None,
         )
 
 

@@ -203,10 +203,22 @@ def test_a_change_of_a_log_that_frees_room_is_not_repeated_after_a_failed_sync(
 
 # ---- a real file system ------------------------------------------------------------------------------------------------------
 
-FILL_AND_FREE = """
+BEGIN = """
 import os, sys, pylog
 root, action = sys.argv[1:]
 os.chdir(root)
+
+def fill_up():
+    with open("others", "wb", buffering=0) as others:
+        try:
+            while others.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    assert os.statvfs(".").f_bavail == 0, os.statvfs(".")
+
+"""
+FILL_AND_FREE = """
 with pylog.open("store", durability=pylog.Durability.OS) as store:
     store.create_topic("t", segment_bytes=100_000, retention_bytes=300_000)
     store.create_topic("small")
@@ -217,13 +229,7 @@ with pylog.open("store", durability=pylog.Durability.OS) as store:
     except pylog.StorageFailedError as error:
         assert "the topics hold t" in str(error), error
     end = store.log("t").end_offset
-    with open("others", "wb", buffering=0) as others:
-        try:
-            while others.write(bytes(4096)):
-                pass
-        except OSError:
-            pass
-    assert os.statvfs(".").f_bavail == 0, os.statvfs(".")
+    fill_up()
     free = {
         "tick": store.tick,
         "retain": lambda: store.retain("t"),
@@ -246,9 +252,6 @@ with pylog.open("store") as again:
 print("freed")
 """
 MANY = """
-import os, sys, pylog
-root, action = sys.argv[1:]
-os.chdir(root)
 name, count = "n" * 30, 5000
 with pylog.open("store", durability=pylog.Durability.OS) as store:
     store.create_topic(name, partition_count=count, segment_bytes=100_000, retention_bytes=300_000)
@@ -264,13 +267,7 @@ with pylog.open("store", durability=pylog.Durability.OS) as store:
     except pylog.StorageFailedError:
         pass
     end = log.end_offset
-    with open("others", "wb", buffering=0) as others:
-        try:
-            while others.write(bytes(4096)):
-                pass
-        except OSError:
-            pass
-    assert os.statvfs(".").f_bavail == 0, os.statvfs(".")
+    fill_up()
     free = {
         "delete_records": lambda: log.delete_records(before=end - 10),
         "retain": lambda: store.retain(name, 0),
@@ -313,7 +310,7 @@ def _check_freed(tmp_path: Path, size: str, code: str, action: str, record: Call
         assert asked is None or any(each in reason for each in REFUSALS), reason
         return
     program = tmp_path.with_name(f"{tmp_path.name}.py")
-    program.write_text(code)
+    program.write_text(BEGIN + code)
     done = _run_unshared(f'{mount} && exec "{sys.executable}" "{program}" "{tmp_path}" {action}')
     assert done is not None
     assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pylog
 from benchmarks.data import new_log, pairs_of, plain_rows
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, millions, race
+from benchmarks.measure import NO_WRITES, Sample, Settings, millions, race
 from benchmarks.scan import scanned
 
 if TYPE_CHECKING:
@@ -132,18 +132,7 @@ def _polled(directory: Path, count: int, *, arrow: bool = False) -> float:
 
 
 def _report(settings: Settings, work: str, durability: str, ours: Sample, rival: str, speed: dict[str, Sample]) -> None:
-    settings.report(
-        Row(
-            part="Kafka",
-            work=work,
-            unit="M records/s",
-            measured=ours,
-            durability=durability,
-            rival=rival,
-            rival_measured=speed[rival],
-            ratio=ours.over(speed[rival]),
-        )
-    )
+    settings.report_ratio("Kafka", work, "M records/s", ours, rival, speed[rival], durability=durability)
 
 
 # ---- its storage module --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pylog
 from benchmarks.broker import tuned_jars
 from benchmarks.data import fill, new_log, touch
-from benchmarks.measure import Row, Settings, millions, race, times
+from benchmarks.measure import Settings, millions, race, times
 from benchmarks.spark import ALL, count_bytes, frame_of, session
 
 if TYPE_CHECKING:
@@ -51,18 +51,15 @@ def run(settings: Settings) -> None:
         spark.stop()
     for names, factor in ((("value",), 5), (ALL, 3)):
         mine = speed[len(names)]
-        settings.report(
-            Row(
-                part="P11",
-                work=f"Spark local[2], sum(length(value)), {count / 1e6:g} M rows, "
-                + ("value only" if len(names) == 1 else "all seven columns"),
-                unit="M rows/s",
-                measured=mine,
-                rival=f"Spark {PYSPARK}'s Kafka connector, from a Kafka broker on this machine",
-                rival_measured=speed["connector"],
-                ratio=mine.over(speed["connector"]),
-                target=times(factor),
-            )
+        settings.report_ratio(
+            "P11",
+            f"Spark local[2], sum(length(value)), {count / 1e6:g} M rows, "
+            + ("value only" if len(names) == 1 else "all seven columns"),
+            "M rows/s",
+            mine,
+            f"Spark {PYSPARK}'s Kafka connector, from a Kafka broker on this machine",
+            speed["connector"],
+            target=times(factor),
         )
 
 

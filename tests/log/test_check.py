@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from support.log.checking import (
     findings,
     flip,
     header,
+    listing,
     newest,
     seal_all,
     told,
@@ -80,14 +80,6 @@ def test_counts_are_those_of_the_batch_headers(tmp_path: Path) -> None:
         store.log("t").append(b"d")
         report = checked(store.log("t"), tmp_path)
     assert (report.partitions, report.segments, report.batches, report.records) == (1, 1, 2, 4)
-
-
-def listing(root: Path) -> dict[str, tuple[str, int]]:
-    return {
-        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.damaged("it was damaged on purpose")

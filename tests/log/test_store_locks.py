@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,15 +146,17 @@ def test_a_thread_may_enter_again_and_leaves_with_the_last_exit(locks: LockAs) -
     assert two.partition("t-0").try_enter()
 
 
+def entered_by_another_thread(lock: Any) -> bool:
+    """True if another thread got the lock."""
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(lock.try_enter).result()
+
+
 def test_another_thread_of_the_same_store_is_kept_out_too(locks: LockAs) -> None:
     """The threads of a store share one descriptor, so the system's lock would let both in."""
     lock = locks().partition("t-0")
-    entered: list[bool] = []
     with lock:
-        thread = threading.Thread(target=lambda: entered.append(lock.try_enter()))
-        thread.start()
-        thread.join()
-    assert entered == [False]
+        assert not entered_by_another_thread(lock)
 
 
 def test_waiting_ends_with_the_time_and_breaks_no_lock(locks: LockAs) -> None:
@@ -187,12 +191,8 @@ def test_a_thread_that_waits_for_another_one_is_refused_after_the_same_time(lock
 
 def test_an_exclusive_stores_partitions_need_no_lock_of_the_system_but_keep_threads_apart(locks: LockAs) -> None:
     lock = locks(exclusive=True).partition("t-0")
-    entered: list[bool] = []
     with lock:
-        thread = threading.Thread(target=lambda: entered.append(lock.try_enter()))
-        thread.start()
-        thread.join()
-    assert entered == [False]
+        assert not entered_by_another_thread(lock)
     assert lock.try_enter()
 
 

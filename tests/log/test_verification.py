@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import shutil
 import tracemalloc
@@ -30,6 +29,7 @@ from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
 from pylog.segment.seal import make_seal, write_seal
 from support.engines import engine_of, segments_of
 from support.golden.data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
+from support.log.checking import listing
 from support.log.derived import parse_snapshot
 
 FS = OsFileSystem()
@@ -121,14 +121,6 @@ def test_a_log_without_segments_verifies_clean(tmp_path: Path) -> None:
         store.create_topic("t")
         report = verified(store.log("t"), tmp_path, records=True)
     assert (report.findings, report.files, report.bytes) == ((), (), 0)
-
-
-def listing(root: Path) -> dict[str, tuple[str, int]]:
-    return {
-        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.damaged("it was damaged on purpose")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.spark.cluster import Cluster
+from support.spark.sessions import quiet_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,22 +55,10 @@ def require_java() -> None:
 
 
 def _session(directory: Path) -> SparkSession:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark.sql import SparkSession
-
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("pylog-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "768m")
-            .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={directory}")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "1")
-            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-            .getOrCreate()
-        )
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    options = {
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={directory}",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    return quiet_session("local[2]", "pylog-tests", directory, options)

@@ -46,6 +46,12 @@ def opened(path: Path, **options: Any) -> pylog.Store:
     return pylog.open(path, clock=options.pop("clock", ManualClock(NOW)), durability=Durability.OS, offsets=few, **options)
 
 
+def orders_of(store: pylog.Store) -> pylog.Log:
+    """The log of a new topic."""
+    store.create_topic("orders")
+    return store.log("orders")
+
+
 def fill(log: pylog.Log, count: int = 10, **given: Any) -> None:
     for _ in range(count):
         log.append(b"x" * 100, **given)
@@ -64,8 +70,7 @@ def a_topic_lives(path: Path) -> None:
 @scene("STORE_UNCLEAN", "TORN", "TORN_KEPT", "RECOVERED")
 def a_write_is_cut_off(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
     (path / ".kafka_cleanshutdown").unlink()
     with (path / "orders-0" / f"{0:020}.log").open("ab") as file:
         file.write((10).to_bytes(8, "big") + b"garbage")
@@ -76,8 +81,7 @@ def a_write_is_cut_off(path: Path) -> None:
 @scene("TOPIC_COMPACTED")
 def a_topic_becomes_compact(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
         store.alter_topic("orders", cleanup_policy="compact")
 
 
@@ -194,8 +198,7 @@ def a_log_is_truncated(path: Path) -> None:
 @scene("EPOCHS_CUT")
 def a_log_is_truncated_below_its_epoch(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
     (path / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n7 5\n")
     with opened(path) as store:
         store.log("orders").truncate(3)
@@ -329,8 +332,7 @@ def staging_files_are_kept(path: Path) -> None:
 @scene("HANDED_OVER", "TAKEN_BACK")
 def a_store_is_handed_over(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
     carry_out(plan_graduation(str(path)))
     take_back(str(path))
 
@@ -379,8 +381,7 @@ def a_member_does_not_poll(path: Path) -> None:
 @scene("OFFSETS_RESET", "OFFSETS_DELETED", "GROUP_DELETED")
 def an_administrator_works(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
         store.offsets.commit("billing", {("orders", 0): 7})
         store.group("billing").reset("earliest")
         store.group("billing").delete_offsets("orders")
@@ -406,16 +407,14 @@ def offsets_cannot_be_deleted(path: Path) -> None:
 def a_damaged_checkpoint_is_replaced(path: Path) -> None:
     (path / "log-start-offset-checkpoint").write_text("no checkpoint")
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
         store.log("orders").delete_records(1)
 
 
 @scene("CHECKPOINT_REFUSED")
 def a_checkpoint_of_a_later_version_stays(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders")
-        fill(store.log("orders"))
+        fill(orders_of(store))
         (path / "recovery-point-offset-checkpoint").write_text("9\n0\n")
 
 

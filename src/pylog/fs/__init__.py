@@ -19,6 +19,7 @@ from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile
+from pylog.fs.replacing import write_and_close, write_atomically
 from pylog.fs.system import (
     OsFileSystem,
     absolute,
@@ -31,7 +32,6 @@ from pylog.fs.system import (
     process_id,
     resolved,
     rooted,
-    write_atomically,
 )
 
 __all__ = [
@@ -75,5 +75,6 @@ __all__ = [
     "resolved",
     "rooted",
     "set_aside",
+    "write_and_close",
     "write_atomically",
 ]

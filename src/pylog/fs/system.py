@@ -21,11 +21,10 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
-from pylog.fs.derived import is_no_file, remove_derived, set_aside
 from pylog.fs.locks import OsDirectoryLock, OsLockFile, above_standard
 from pylog.fs.mapping import Mapping
 from pylog.fs.open_files import advice, opening, system_file
-from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
+from pylog.fs.protocols import Bytes, DirectoryEntry
 
 _Fields = tuple[str, bool, bool, int, int, bool, int]  # of a directory entry, in their order
 _entry: Callable[[_Fields], DirectoryEntry] = functools.partial(tuple.__new__, DirectoryEntry)  # at half the cost
@@ -457,41 +456,3 @@ def rooted(path: str) -> str:
 def parent_of(path: str) -> str:
     """Returns the directory that contains a path."""
     return os.path.dirname(os.path.abspath(path))
-
-
-def _rename_over(fs: FileSystem, source: str, target: str) -> None:
-    """Gives a file the name of another, which it replaces. A directory that has that name is set aside."""
-    for is_last in (False, True):
-        try:
-            fs.rename(source, target)
-        except StorageFailedError as error:
-            if is_last or not is_no_file(error):
-                raise
-            set_aside(fs, target)
-        else:
-            return
-
-
-def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
-    """Replaces a small file. After a crash it has its old or its new content, never a mixture (reliability 4, checkpoints).
-
-    Temporary file, sync, rename, directory sync. A temporary file left by an earlier crash is replaced. A directory that has the
-    file's name is set aside.
-    """
-    target = os.path.join(directory, name)
-    temporary = target + ".tmp"
-    if fs.exists(temporary):
-        remove_derived(fs, temporary)
-    try:
-        file = fs.create(temporary)
-        try:
-            file.write(memoryview(data), 0)
-            file.sync()
-        finally:
-            file.close()
-        _rename_over(fs, temporary, target)
-    except StorageFailedError:
-        with contextlib.suppress(StorageFailedError):  # on a full disk the temporary file would waste space
-            fs.remove(temporary)
-        raise
-    fs.sync_directory(directory)

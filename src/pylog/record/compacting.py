@@ -126,6 +126,18 @@ K_SIZE: Final = 7
 
 
 @inlined
+def _is_inside(position, size, limit):  # type: ignore[no-untyped-def]
+    """True if a batch of this size is inside the buffer."""
+    return position >= 0 and HEADER_SIZE <= size <= limit - position
+
+
+@inlined
+def _is_numbered(count, size, number, limit):  # type: ignore[no-untyped-def]
+    """True if the batch may have so many records, and the bitmap has a bit for each of them."""
+    return 0 <= count <= size and 0 <= number and count <= limit - number
+
+
+@inlined
 def _set_bit(bits, index):  # type: ignore[no-untyped-def]
     store8(bits + (index >> 3), i64(load8(bits + (index >> 3)) | (u64(1) << u64(index & 7))))
 
@@ -158,15 +170,7 @@ def index_keys(
         position = table[POSITION, batch]
         size = table[SIZE, batch]
         count = table[COUNT, batch]
-        if (
-            position < 0
-            or size < HEADER_SIZE
-            or size > buffer.size - position
-            or count < 0
-            or count > size
-            or number < 0
-            or count > dead.size * 8 - number
-        ):
+        if not _is_inside(position, size, buffer.size) or not _is_numbered(count, size, number, dead.size * 8):
             return BAD_HEADER
         q = start + position
         end = q + size
@@ -283,15 +287,7 @@ def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, 
         count = table[COUNT, batch]
         fate = fates[batch]
         number = state[R_NUMBER]
-        if (
-            position < 0
-            or size < HEADER_SIZE
-            or size > buffer.size - position
-            or count < 0
-            or count > size
-            or number < 0
-            or count > dead.size * 8 - number
-        ):
+        if not _is_inside(position, size, buffer.size) or not _is_numbered(count, size, number, dead.size * 8):
             return BAD_HEADER
         if 2 * size + count * GROWTH > out.size - state[R_POSITION]:
             return FULL

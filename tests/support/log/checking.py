@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import shutil
 from collections.abc import Callable
@@ -37,6 +38,15 @@ def filled(root: Path, records: int = 30, **config: int) -> None:
         for number in range(records):
             log.append(b"value %d" % number, timestamp=1_000 + number)
         seal_all(log)
+
+
+def listing(root: Path) -> dict[str, tuple[str, int]]:
+    """The digest and the time of change of each file below a directory."""
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
 
 
 def seal_all(log: pylog.Log) -> None:

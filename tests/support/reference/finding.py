@@ -13,7 +13,17 @@ from pylog.record.kernels import (
     NOT_PLAIN,
     OK,
 )
-from support.reference.records import HEADER_SIZE, Column, Cursor, Record, column, frame, parse_record, timestamp_of, wrapped
+from support.reference.records import (
+    HEADER_SIZE,
+    Column,
+    Record,
+    column,
+    frame,
+    parse_record,
+    record_at,
+    timestamp_of,
+    wrapped,
+)
 
 
 class Found(NamedTuple):
@@ -138,10 +148,5 @@ def _record_in(data: bytes, batch: Column, question: Question) -> tuple[int, Fou
 
 def parse_deltas(data: bytes, at: int, end: int) -> tuple[tuple[int, int], int]:
     """((timestamp delta, offset delta), next record) of a record of which nothing else is asked."""
-    outer = Cursor(data, at, end)
-    size = outer.varint()
-    start = outer.at
-    outer.take(size)
-    cursor = Cursor(data, start, outer.at)
-    cursor.take(1)
-    return (cursor.varint(), cursor.varint()), outer.at
+    cursor = record_at(data, at, end)
+    return (cursor.varint(), cursor.varint()), cursor.end

@@ -306,23 +306,29 @@ class Parsed(NamedTuple):
     end: int
 
 
-def parse_record(data: bytes, at: int, end: int) -> Parsed:
-    """The record that begins at `at`: exactly as many bytes as its length says (storage-format 1.5.2)."""
+def record_at(data: bytes, at: int, end: int) -> Cursor:
+    """A cursor in the record that begins at `at`, after its attributes; it ends where the record does."""
     outer = Cursor(data, at, end)
     size = outer.varint()
     start = outer.at
     outer.take(size)
     cursor = Cursor(data, start, outer.at)
     cursor.take(1)
+    return cursor
+
+
+def parse_record(data: bytes, at: int, end: int) -> Parsed:
+    """The record that begins at `at`: exactly as many bytes as its length says (storage-format 1.5.2)."""
+    cursor = record_at(data, at, end)
     timestamp_delta, offset_delta = cursor.varint(), cursor.varint()
     key = cursor.nullable()
     key_at = cursor.at - len(key or b"")
     value = cursor.nullable()
     value_at, headers_at = cursor.at - len(value or b""), cursor.at
     headers = cursor.headers()
-    if cursor.at != outer.at:
+    if cursor.at != cursor.end:
         raise ValueError
-    return Parsed(Record(offset_delta, timestamp_delta, key, value, headers), key_at, value_at, headers_at, outer.at)
+    return Parsed(Record(offset_delta, timestamp_delta, key, value, headers), key_at, value_at, headers_at, cursor.end)
 
 
 def parse_records(data: bytes, at: int, end: int, count: int, largest_delta: int) -> list[Parsed]:

@@ -22,10 +22,11 @@ import os
 import subprocess
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from support.spark.sessions import quiet_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,27 +162,15 @@ def _module(file: str) -> Any:
 
 
 def _session(directory: Path) -> SparkSession:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark.sql import SparkSession
-
-        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        session = (
-            SparkSession.builder.master("local-cluster[2,1,1024]")
-            .appName("pylog-cluster-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "512m")
-            .config("spark.executor.memory", "512m")
-            .config("spark.driver.extraJavaOptions", f"{quick} -Dderby.system.home={directory}")
-            .config("spark.executor.extraJavaOptions", quick)
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-            .getOrCreate()
-        )
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    options = {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": f"{quick} -Dderby.system.home={directory}",
+        "spark.executor.extraJavaOptions": quick,
+        "spark.sql.shuffle.partitions": "2",
+    }
+    return quiet_session("local-cluster[2,1,1024]", "pylog-cluster-tests", directory, options)
 
 
 if __name__ == "__main__":

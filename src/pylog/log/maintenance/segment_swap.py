@@ -21,7 +21,7 @@ from typing import Final
 
 from pylog import limits
 from pylog.errors import StorageFailedError
-from pylog.fs import File, join, remove_derived
+from pylog.fs import File, join, remove_derived, write_and_close
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.recovery.loaded import Source
@@ -215,12 +215,7 @@ class _Output:
         return file
 
     def _write(self, suffix: str, data: bytes) -> None:
-        file = self._create(suffix)
-        try:
-            file.write(memoryview(data), 0)
-            file.sync()
-        finally:
-            file.close()
+        write_and_close(self._create(suffix), data)
 
     def discard(self) -> None:
         """Removes those of its files that exist."""
