@@ -120,7 +120,7 @@ class AsyncProducer:
         telling.add_done_callback(self._telling.discard)
         return await asyncio.shield(telling)
 
-    async def _told(self) -> None:
+    async def _settled_callbacks(self) -> None:
         """Waits for the callbacks of records sent from this event loop."""
         loop = asyncio.get_running_loop()
         if mine := [task for task in self._telling if task.get_loop() is loop and task is not asyncio.current_task()]:
@@ -183,12 +183,12 @@ class AsyncProducer:
         """Waits in another thread until all records are in the log or refused: see `Producer.flush`."""
         await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
-        await self._told()
+        await self._settled_callbacks()
 
     async def close(self) -> None:
         """`Producer.close`, in another thread, after all sent records. Continues if cancelled; a second call waits for it."""
         await self._thread.end(self._producer.close)
-        await self._told()
+        await self._settled_callbacks()
 
 
 async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:

@@ -96,6 +96,6 @@ def check_option_names(
         return
     hints = {name: f": use {RENAMED[name]}" for name in unknown if RENAMED.get(name) in known}
     hints |= {name: f": {hint}" for name, hint in (instead or {}).items()}
-    told = [f"{name}{hints.get(name) or did_you_mean(name, known)}" for name in unknown]
-    others = f"; known: {', '.join(known)}" if told == unknown else ""
-    raise InvalidArgumentError(f"unknown {kind} option {'; '.join(told)}{others}")
+    named = [f"{name}{hints.get(name) or did_you_mean(name, known)}" for name in unknown]
+    others = f"; known: {', '.join(known)}" if named == unknown else ""
+    raise InvalidArgumentError(f"unknown {kind} option {'; '.join(named)}{others}")

@@ -75,9 +75,9 @@ class FullDisk:
         now = self._clock.monotonic()
         if self._counted_at is None or now - self._counted_at > _COUNT_AGAIN_S:
             self._counted_at, self._advice = now, self._what_fills_it()
-        told = str(error)
-        if self._advice and self._advice not in told:
-            error.args = (f"{told}; {self._advice}",)
+        message = str(error)
+        if self._advice and self._advice not in message:
+            error.args = (f"{message}; {self._advice}",)
 
     def _what_fills_it(self) -> str:
         try:

@@ -96,7 +96,7 @@ WAKING_S = 0.001  # for waking threads one after the other: twenty of them take 
 ASK_AGAIN_S = 0.05  # between two listings of a directory without a header, for reads of known offsets
 LONGEST_SLEEP_S = 0.1  # between two checks of a thread that no other thread wakes
 
-ITERATION_LOOK_S = 0.1  # between two checks of its group by an iteration that still has records
+ITERATION_CHECK_S = 0.1  # between two checks of its group by an iteration that still has records
 COMMITS_WAITING = 1_000  # background commits in the queue; another call waits for them
 MEMBER_PROBE_S = 0.25  # between two checks of the other group members by a polling consumer
 

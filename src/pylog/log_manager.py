@@ -35,7 +35,7 @@ from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.fast_outline import glance
+from pylog.log.reading.fast_outline import fast_outline
 from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.findings import Finding
 from pylog.log_opener import LogOpener
@@ -139,21 +139,21 @@ class LogManager:
         self.gate.check()
         return find_topics(self.fs, self.path)
 
-    def current_topics(self, *, looks_at_all: bool = False) -> dict[str, Topic]:
+    def current_topics(self, *, checks_all: bool = False) -> dict[str, Topic]:
         """Returns the topics by name, and lets go of all that is kept for topics that another process has deleted.
 
         Args:
-            looks_at_all: true to also close the logs of topics that were deleted and created again.
+            checks_all: true to also close the logs of topics that were deleted and created again.
 
-        Cost: one directory listing, and one small read for each log that is open; without `looks_at_all`, only of those whose
+        Cost: one directory listing, and one small read for each log that is open; without `checks_all`, only of those whose
         topic is missing.
         """
         there = self.topics()
         with trace.TELLING, trace.holding():
-            if self._logs and self._guard.acquire(blocking=looks_at_all):  # otherwise a change runs, and the next call does this
+            if self._logs and self._guard.acquire(blocking=checks_all):  # otherwise a change runs, and the next call does this
                 try:
                     self.gate.check()
-                    self._logs.close_all_deleted(lambda key: looks_at_all or key.topic not in there)
+                    self._logs.close_all_deleted(lambda key: checks_all or key.topic not in there)
                 finally:
                     self._guard.release()
         self.kept.forget(lambda topic: topic not in there)
@@ -311,16 +311,18 @@ class LogManager:
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
         self.gate.check()
-        told = self.root.log_starts.offsets()
-        return {partition: self._ends(partition, told.get(partition)) for partition in partitions}
+        log_starts = self.root.log_starts.offsets()
+        return {partition: self._ends(partition, log_starts.get(partition)) for partition in partitions}
 
-    def _ends(self, partition: TopicPartition, told: int | None) -> tuple[int, int] | None:
+    def _ends(self, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
         try:
             key = self._partition(*partition)
             seen = None
             if key not in self._logs:
-                seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self.root.marker == NEW_MARKER)
-            if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first records may be in remote storage
+                directory = join(self.path, directory_name(key))
+                seen = fast_outline(self.fs, directory, log_start or 0, ours=self.root.marker == NEW_MARKER)
+            # the first records may be in remote storage
+            if seen is None or (log_start is not None and log_start < seen.outline.bases[0]):
                 state = self.log(*key).snapshot()
                 return state.start_offset, state.end_offset
         except UnknownTopicOrPartitionError:

@@ -23,8 +23,8 @@ def samples_of(manager: LogManager, offsets: OffsetManager) -> Iterator[Sample]:
     faults = _faults_of_offsets(offsets)
     for topic in manager.topics().values():
         for number in topic.partition_ids:
-            place = TopicPartition(topic.name, number)
-            yield from _partition_samples(manager, place, faults.get(place, (0, 0)), ends)
+            partition = TopicPartition(topic.name, number)
+            yield from _partition_samples(manager, partition, faults.get(partition, (0, 0)), ends)
     yield from _group_samples(offsets, ends)
     yield Sample("background_failures", {}, manager.failures.count)
 
@@ -37,12 +37,12 @@ def _faults_of_offsets(offsets: OffsetManager) -> dict[TopicPartition, tuple[int
 
 
 def _partition_samples(
-    manager: LogManager, place: TopicPartition, faults: tuple[int, int], ends: dict[TopicPartition, int]
+    manager: LogManager, partition: TopicPartition, faults: tuple[int, int], ends: dict[TopicPartition, int]
 ) -> Iterator[Sample]:
     """The samples of one partition, whose end is noted in `ends`."""
     unreadable, skipped = faults
     try:
-        log = manager.log(*place)
+        log = manager.log(*partition)
         state = log.snapshot()
         samples = list(_log_samples(log, state))
     except ClosedError:
@@ -50,12 +50,12 @@ def _partition_samples(
     except (UnknownTopicOrPartitionError, NotALogDirectoryError):
         return
     except PylogError:
-        yield Sample("log_unreadable", _labels(place), 1)
+        yield Sample("log_unreadable", _labels(partition), 1)
         return
-    ends[place] = state.end_offset
+    ends[partition] = state.end_offset
     yield from samples
-    yield Sample("log_unreadable", _labels(place), max(unreadable, _is_damaged(log)))
-    yield Sample("log_skipped_records", _labels(place), skipped)
+    yield Sample("log_unreadable", _labels(partition), max(unreadable, _is_damaged(log)))
+    yield Sample("log_skipped_records", _labels(partition), skipped)
 
 
 def _is_damaged(log: PartitionLog) -> bool:
@@ -72,9 +72,9 @@ def _group_samples(offsets: OffsetManager, ends: dict[TopicPartition, int]) -> I
             raise
         except PylogError:
             continue
-        for place, each in committed.items():
-            if place in ends:
-                yield Sample("group_lag", {"group": group, **_labels(place)}, max(0, ends[place] - each.offset))
+        for partition, each in committed.items():
+            if partition in ends:
+                yield Sample("group_lag", {"group": group, **_labels(partition)}, max(0, ends[partition] - each.offset))
 
 
 def _log_samples(log: PartitionLog, state: LogState) -> Iterator[Sample]:
@@ -95,5 +95,5 @@ def _log_samples(log: PartitionLog, state: LogState) -> Iterator[Sample]:
         yield Sample(name, labels, value)
 
 
-def _labels(place: TopicPartition) -> dict[str, str]:
-    return {"topic": place.topic, "partition": str(place.partition)}
+def _labels(partition: TopicPartition) -> dict[str, str]:
+    return {"topic": partition.topic, "partition": str(partition.partition)}

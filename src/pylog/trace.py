@@ -272,6 +272,6 @@ def text_of(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else repr(text)
 
 
-def places(found: Iterable[tuple[str, int]]) -> list[str]:
+def names_of(found: Iterable[tuple[str, int]]) -> list[str]:
     """Returns partitions as the sorted names of their directories."""
     return [f"{topic}-{number}" for topic, number in sorted(found)]

@@ -59,7 +59,7 @@ class Upkeep:
         """Does what is due, and returns how many segments were deleted."""
         self._manager.check_writable()
         now = self._now_ms(now_ms)
-        topics = self._manager.current_topics(looks_at_all=True).values()
+        topics = self._manager.current_topics(checks_all=True).values()
         keys = [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_ids]
         compacted = [
             TopicPartition(topic.name, number) for topic in topics if topic.config.is_compacted for number in topic.partition_ids

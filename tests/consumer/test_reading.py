@@ -384,7 +384,7 @@ def test_a_truncation_beyond_the_records_being_read_does_not_change_them(store: 
         consumer.assign([T0])
         consumer.seek(T0, 0)
         seen = values(consumer.poll(max_records=100))[0]
-        assert assignment_of(consumer).places[T0].buffer.reader.offset < 5_000  # the rest is still to be read
+        assert assignment_of(consumer).partitions[T0].buffer.reader.offset < 5_000  # the rest is still to be read
         store.log("t", 0).append(b"6000")
         store.log("t", 0).truncate(6_000)
         append(store, 0, range(7_000, 7_010))
@@ -487,7 +487,7 @@ def test_what_is_read_and_not_returned_is_bounded_however_many_partitions_there_
         while found := consumer.poll(max_records=500):
             served += found
             consumer._core.fetcher._settle()
-            held = [place.buffer for place in assignment_of(consumer).places.values() if place.buffer is not None]
+            held = [state.buffer for state in assignment_of(consumer).partitions.values() if state.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
         largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS, max_rows=1_000))
         assert 0 < max(sizes) < 100_000 + 2 * largest < 8 * largest

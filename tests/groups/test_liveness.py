@@ -26,7 +26,7 @@ def slot(beats: int = 0, polls: int = 0, *, locked: bool = True, name: str | Non
 
 def verdicts(member: Member, *looks: tuple[float, list[MemberSlot]]) -> list[LivenessVerdict]:
     watch = FailureDetector(HEARTBEAT_S)
-    return [watch.look([member], slots, now) for now, slots in looks]
+    return [watch.judge([member], slots, now) for now, slots in looks]
 
 
 def test_a_member_without_a_lock_is_dead_at_once_unless_it_is_static() -> None:
@@ -67,7 +67,7 @@ def test_an_observer_that_was_itself_stopped_or_suspended_fences_no_member(gap: 
 
 def test_an_observer_with_a_short_heartbeat_interval_fences_no_later_than_others() -> None:
     watch, looks = FailureDetector(0.01), [number * limits.MEMBER_PROBE_S for number in range(100)]
-    absent = [now for now in looks if watch.look([M], [slot(7, 7)], now) == ABSENT]
+    absent = [now for now in looks if watch.judge([M], [slot(7, 7)], now) == ABSENT]
     assert min(absent) <= SESSION_MS / 1000 + limits.MEMBER_PROBE_S
 
 
@@ -79,7 +79,7 @@ def test_a_static_member_has_its_session_timeout_to_come_back() -> None:
 
 def test_a_member_that_left_the_group_is_forgotten() -> None:
     watch = FailureDetector(HEARTBEAT_S)
-    watch.look([M], [slot(1, 1)], 0.0)
-    watch.look([], [slot(1, 1)], 6.0)
-    assert watch.look([M], [slot(1, 1)], 12.0) == LIVES
-    assert watch.look([M], [slot(1, 1)], 18.0) == LIVES
+    watch.judge([M], [slot(1, 1)], 0.0)
+    watch.judge([], [slot(1, 1)], 6.0)
+    assert watch.judge([M], [slot(1, 1)], 12.0) == LIVES
+    assert watch.judge([M], [slot(1, 1)], 18.0) == LIVES

@@ -18,7 +18,7 @@ from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.skiplist import SkipList
 from pylog.log.checking.check import check_ends, check_store
-from pylog.log.checking.report import LOOKS, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import ATTEMPTS, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name
@@ -181,7 +181,7 @@ def test_a_fault_seen_while_segments_change_counts_when_two_passes_agree_on_it(r
         log = store.log("t")
         report = ask(lambda: partition_of(log, root, quiet=False), question)
         assert [found.path for found in report.findings] == ["/lasting"]
-        assert next(numbers) == LOOKS
+        assert next(numbers) == ATTEMPTS
 
 
 def test_a_log_whose_segments_go_meanwhile_in_another_thread_lacks_none(tmp_path: Path) -> None:

@@ -59,35 +59,35 @@ def test_only_what_changes_is_opened(shop: Path, monkeypatch: pytest.MonkeyPatch
         for file in shop.glob("*/durable-point"):
             file.unlink()
     logs, watch = opened(monkeypatch), watch_of(shop)
-    assert [ends(watch.look()) for _ in range(3)] == [[100, 40]] * 3
+    assert [ends(watch.refresh()) for _ in range(3)] == [[100, 40]] * 3
     assert watch.outline(ORDERS[1]).end_offset == 40
     assert not logs
     append(shop, 0, 5)
-    assert ends(watch.look()) == [100, 45]
+    assert ends(watch.refresh()) == [100, 45]
     assert watch.outline(ORDERS[1]).end_offset == 45
     append(shop, 0, 5)
-    assert ends(watch.look()) == [100, 50]
+    assert ends(watch.refresh()) == [100, 50]
     assert set(logs) == {ORDERS[1]}
     watch.close()
 
 
 def test_open_transactions_are_not_seen_at_a_glance(shop: Path, monkeypatch: pytest.MonkeyPatch):
     logs, watch = opened(monkeypatch), watch_of(shop, isolationLevel="read_committed")
-    assert ends(watch.look()) == [100, 40]
+    assert ends(watch.refresh()) == [100, 40]
     assert logs == ORDERS
     watch.close()
 
 
 def test_a_topic_that_is_deleted_or_made_again_is_noticed(shop: Path):
     watch = watch_of(shop)
-    before = watch.look()
+    before = watch.refresh()
     with pylog.open(shop) as store:
         store.delete_topic("orders")
         assert watch.size(ORDERS[0], 0, 100) >= 0  # what it was, or nothing: the next look tells
-        assert ends(watch.look()) == []
+        assert ends(watch.refresh()) == []
         store.create_topic("orders", partition_count=1)
     append(shop, 7)
-    after = watch.look()
+    after = watch.refresh()
     assert ends(after) == [7]
     assert after.ids != before.ids
     watch.close()
@@ -95,10 +95,10 @@ def test_a_topic_that_is_deleted_or_made_again_is_noticed(shop: Path):
 
 def test_records_that_are_deleted_are_noticed(shop: Path):
     watch = watch_of(shop)
-    assert watch.look().starts[ORDERS[0]] == 0
+    assert watch.refresh().starts[ORDERS[0]] == 0
     with pylog.open(shop) as store:
         store.log("orders").delete_records(30)
-    assert watch.look().starts[ORDERS[0]] == 30
+    assert watch.refresh().starts[ORDERS[0]] == 30
     watch.close()
 
 

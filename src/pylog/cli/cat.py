@@ -79,7 +79,7 @@ def cat(
         raise UsageError(f"--count {count} is out of range; give a number from 0 to {INT64_MAX}")
     if isinstance(sys.stdout, Closed):
         raise UsageError("stdout is closed; records cannot be printed")
-    first, last = (parse_offset_spec(place or "latest", SystemClock()) for place in (start, end))
+    first, last = (parse_offset_spec(spec or "latest", SystemClock()) for spec in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))

@@ -94,9 +94,9 @@ def _partition_lines(name: str, found: PartitionComparison, unit: str) -> Iterat
         if counts
         else f"{name}: {found.equal} {unit} equal"
     )
-    place = "position" if unit == "files" else "offset"
+    unit_name = "position" if unit == "files" else "offset"
     for each in found.first[:_SHOWN]:
-        yield f"  {place} {each.offset}: {', '.join(each.what)}"
+        yield f"  {unit_name} {each.offset}: {', '.join(each.what)}"
     for sentence in found.unreadable:
         yield f"  cannot be read: {sentence}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pylog.cli.exits import CommandFailed, UsageError, tell
+from pylog.cli.exits import CommandFailed, UsageError, print_stderr
 from pylog.text import printable
 
 
@@ -19,11 +19,11 @@ def confirm(what: str, *, yes: bool) -> None:
         UsageError: `yes` is False, and stdin or stderr is not a terminal.
         CommandFailed: the user answered no.
     """
-    tell(f"{printable(what)}.\n")
+    print_stderr(f"{printable(what)}.\n")
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("nothing was done; give --yes to confirm")
-    tell("Continue? [y/N] ")
+    print_stderr("Continue? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("nothing was done")

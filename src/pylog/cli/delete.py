@@ -37,7 +37,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: J
     failed: dict[str, str] = {}
     with reading(store) as opened:
         found = _there(opened, topic, failed)
-        what = _told(opened, found)
+        what = _summary_of(opened, found)
     for name, why in failed.items():  # before the confirmation: the name may be mistyped
         complain(f"Topic '{name}' cannot be deleted: {why}")
     if found:
@@ -77,7 +77,7 @@ def _named(names: list[str]) -> str:
     return f"topic{'s' * (len(names) != 1)} {', '.join(names)}"
 
 
-def _told(store: Store, found: list[Topic]) -> str:
+def _summary_of(store: Store, found: list[Topic]) -> str:
     """Returns a description of what will be deleted."""
     states = [log.snapshot() for topic in found for log in logs_of(store, topic)]
     offsets = sum(state.end_offset - state.start_offset for state in states)

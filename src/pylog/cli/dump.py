@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, command
-from pylog.cli.exits import UsageError, tell
+from pylog.cli.exits import UsageError, print_stderr
 from pylog.cli.output import json_line, to_terminal, write_data
 from pylog.text import printable
 
@@ -111,7 +111,7 @@ def _as_kafka(files: Iterable[str], options: DumpOptions) -> None:
     finally:
         sys.stdout.flush()
         for line in tool.complaints:
-            tell(f"{printable(line) if sys.stderr.isatty() else line}\n")
+            print_stderr(f"{printable(line) if sys.stderr.isatty() else line}\n")
 
 
 def _write(text: str) -> None:

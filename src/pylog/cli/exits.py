@@ -82,10 +82,10 @@ def ended(call: Callable[[], int | None]) -> int:
 
 def complain(sentence: str) -> None:
     """Prints a message on stderr. A closed stderr is ignored."""
-    tell(f"pylog: {printable(sentence)}\n")
+    print_stderr(f"pylog: {printable(sentence)}\n")
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Prints text on stderr. A failure to write is ignored: the exit code and the output are enough."""
     try:
         sys.stderr.write(text)

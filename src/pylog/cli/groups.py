@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
-from pylog.cli.exits import FAILED, UsageError, tell
+from pylog.cli.exits import FAILED, UsageError, print_stderr
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import reading
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
@@ -97,13 +97,14 @@ def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[Grou
 def _tell_faults(opened: Store, faults: Faults) -> bool:
     """Prints on stderr which records of groups are damaged or skipped. Returns True if the output lacks any group."""
     for number, (count, first) in opened.offsets.skipped_records().items():
-        told = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
-        tell(f"{OFFSETS_TOPIC}-{number}: skipped {count} records that Kafka does not write; no group is affected: {told}\n")
+        examples = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
+        skipped = f"skipped {count} records that Kafka does not write"
+        print_stderr(f"{OFFSETS_TOPIC}-{number}: {skipped}; no group is affected: {examples}\n")
     for of_what, error in faults.items():
         where = (
             f"{OFFSETS_TOPIC}-{of_what}: its groups are missing" if isinstance(of_what, int) else f"group '{of_what}' is missing"
         )
-        tell(f"{printable(where)}: {printable(str(error))}\n")
+        print_stderr(f"{printable(where)}: {printable(str(error))}\n")
     return bool(faults)
 
 
@@ -155,7 +156,7 @@ def describe(
         return None if healthy else FAILED
     for each in found:
         if not each.members:
-            tell(f"\nConsumer group '{printable(each.group_id)}' has no active members.\n")
+            print_stderr(f"\nConsumer group '{printable(each.group_id)}' has no active members.\n")
         table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
         sys.stdout.write(table)
     return None if healthy else FAILED
@@ -200,8 +201,8 @@ def _member_row(group: str, member: MemberDescription, *, static: bool, verbose:
     row.append(len(member.assignment))
     if verbose:
         numbers: dict[str, list[str]] = {}
-        for place in member.assignment:
-            numbers.setdefault(place.topic, []).append(str(place.partition))
+        for partition in member.assignment:
+            numbers.setdefault(partition.topic, []).append(str(partition.partition))
         row.append(", ".join(f"{topic}({','.join(parts)})" for topic, parts in numbers.items()))
     return row
 
@@ -233,8 +234,8 @@ def _member_json(member: MemberDescription) -> dict[str, Any]:
         "client_id": member.client_id,
         "host": member.host,
         "epoch": member.epoch,
-        "assignment": [place._asdict() for place in member.assignment],
-        "target": None if member.target is None else [place._asdict() for place in member.target],
+        "assignment": [partition._asdict() for partition in member.assignment],
+        "target": None if member.target is None else [partition._asdict() for partition in member.target],
     }
 
 

@@ -77,10 +77,10 @@ def delete_offsets(
     names: Collection[str] = list(topic or ())
     confirm(f"This deletes the committed offsets of the group '{group}' for {', '.join(names)}", yes=yes)
     with writing(store) as opened:
-        places = sorted(opened.group(group).delete_offsets(scope))
+        deleted = sorted(opened.group(group).delete_offsets(scope))
     if json:
-        print_json({"group": group, "deleted": [place._asdict() for place in places]})
+        print_json({"group": group, "deleted": [partition._asdict() for partition in deleted]})
         return
     print_line(f"Request succeed for deleting offsets with topic {', '.join(names)} group {group}")
-    rows = [("TOPIC", "PARTITION", "STATUS"), *((*place, "Successful") for place in places)]
+    rows = [("TOPIC", "PARTITION", "STATUS"), *((*partition, "Successful") for partition in deleted)]
     sys.stdout.write(kafka_lines((30, 15, 15), rows))

@@ -42,7 +42,10 @@ def export(
     offsets = {name: {each.partition: each.offset for each in rows if each.offset is not None} for name, rows in found.items()}
     if json:
         print_json(
-            {name: [{**place._asdict(), "offset": offset} for place, offset in each.items()] for name, each in offsets.items()}
+            {
+                group: [{**partition._asdict(), "offset": offset} for partition, offset in committed.items()]
+                for group, committed in offsets.items()
+            }
         )
         return
     single = group is not None and len(names) == 1

@@ -67,8 +67,8 @@ def _print(done: Repair, *, executed: bool) -> None:
         print_line("no damage found; nothing to repair")
     for plan in done.plans:
         print_line(f"{plan.target.directory}:")
-        for told in plan.sentences():
-            print_line(f"  {told}")
+        for sentence in plan.sentences():
+            print_line(f"  {sentence}")
     for refused in done.refused:
         print_line(f"{refused.target.directory}: not repaired: {refused.why}")
     if done.backup is not None:

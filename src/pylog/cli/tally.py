@@ -46,8 +46,8 @@ class Tally:
         """Describes the records appended before a failure."""
         if not self._found:
             return "nothing was appended"
-        places = [f"{row['first_offset']} to {row['last_offset']} of partition {row['partition']}" for row in self.rows()]
-        return f"{self.count} records were appended before, at offsets {', '.join(places)}"
+        ranges = [f"{row['first_offset']} to {row['last_offset']} of partition {row['partition']}" for row in self.rows()]
+        return f"{self.count} records were appended before, at offsets {', '.join(ranges)}"
 
     def report(self, *, json: bool) -> None:
         """Prints the counts."""

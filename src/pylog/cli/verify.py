@@ -71,9 +71,9 @@ def _print(found: Verification) -> None:
         print_line(each.finding.message)
         print_line(f"  {each.advice}")
     for readable in found.readable:
-        told = ", ".join(f"{first} to {last}" for first, last in readable.ranges) or "nothing"
+        ranges = ", ".join(f"{first} to {last}" for first, last in readable.ranges) or "nothing"
         print_line("")
-        print_line(f"{readable.directory}: readable offsets: {told}")
+        print_line(f"{readable.directory}: readable offsets: {ranges}")
 
 
 def _row(each: Affected) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class KafkaForTests:
         Args:
             group: its name.
         """
-        return {place: found.offset for place, found in self.store.offsets.fetch(group).items()}
+        return {partition: found.offset for partition, found in self.store.offsets.fetch(group).items()}
 
 
 def _bytes(given: bytes | str | None) -> bytes | None:

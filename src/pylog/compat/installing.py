@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from pylog.compat.clusters import CLUSTERS, ClusterSettings
-from pylog.compat.modules import PLACES, modules_below
+from pylog.compat.modules import OUR_MODULES, modules_below
 from pylog.errors import IllegalStateError, InvalidArgumentError
 
 _PACKAGES: Final = ("kafka",)
@@ -116,4 +116,4 @@ def installed() -> tuple[str, ...]:
 
 def known_modules() -> tuple[str, ...]:
     """Returns the names of kafka-python's modules that the layer has."""
-    return ("kafka", *(f"kafka.{name}" for name in PLACES))
+    return ("kafka", *(f"kafka.{name}" for name in OUR_MODULES))

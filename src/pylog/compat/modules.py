@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
-PLACES: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.compat.kafka.`
+OUR_MODULES: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.compat.kafka.`
     "structs": "structs",
     "errors": "errors",
     "future": "future",
@@ -66,7 +66,7 @@ def modules_below(package: str) -> dict[str, ModuleType]:
     Args:
         package: the name of the package, `pylog.compat.kafka`.
     """
-    return {name: importlib.import_module(f"{package}.{place}") for name, place in PLACES.items()}
+    return {name: importlib.import_module(f"{package}.{ours}") for name, ours in OUR_MODULES.items()}
 
 
 def give_names(package: str) -> None:

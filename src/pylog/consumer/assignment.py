@@ -49,13 +49,13 @@ class ConsumerHooks(NamedTuple):
     """The calls into a consumer when its assignment changes.
 
     Attributes:
-        place_of: creates the state of a newly assigned partition.
+        new_partition: creates the state of a newly assigned partition.
         read: sets the partitions to fetch from.
         commit: finishes pending commits, and commits the positions if automatic commits are on.
         lend: calls user code, which may use the consumer.
     """
 
-    place_of: Callable[[TopicPartition], AssignedPartition]
+    new_partition: Callable[[TopicPartition], AssignedPartition]
     read: Callable[[Iterable[AssignedPartition]], None]
     commit: Callable[[], None]
     lend: Callable[..., None]
@@ -69,7 +69,7 @@ class ConsumerAssignment:
         around: called when the assignment changes.
 
     Attributes:
-        places: the assigned partitions.
+        partitions: the assigned partitions, with their states.
         subscription: the topics or the pattern subscribed to, or None.
         is_manual: true if `assign` chose the partitions.
     """
@@ -77,7 +77,7 @@ class ConsumerAssignment:
     def __init__(
         self, manager: LogManager, offsets: OffsetManager, clock: Clock, options: ConsumerOptions, around: ConsumerHooks
     ) -> None:
-        self.places: dict[TopicPartition, AssignedPartition] = {}
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None
         self.is_manual = False
         self._manager = manager
@@ -109,18 +109,18 @@ class ConsumerAssignment:
 
     def forked(self) -> None:
         """Ends iterations in a forked child, which owns none of the partitions."""
-        for place in self.places.values():
-            place.owned = False
+        for assigned in self.partitions.values():
+            assigned.owned = False
 
-    def place(self, partition: TopicPartition) -> AssignedPartition:
+    def state_of(self, partition: TopicPartition) -> AssignedPartition:
         """Returns the state of an assigned partition.
 
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        found = self.places.get(partition)
+        found = self.partitions.get(partition)
         if found is None:
-            some = ", ".join(sorted(map(name, self.places))[:10]) or "none"
+            some = ", ".join(sorted(map(name, self.partitions))[:10]) or "none"
             message = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
             raise IllegalStateError(f"{message}; poll first, or assign it")
         return found
@@ -128,9 +128,9 @@ class ConsumerAssignment:
     def positions(self) -> Offsets:
         """Returns the known positions, which can be committed (groups-and-transactions 2.1)."""
         return {
-            partition: OffsetAndMetadata(place.position, "", place.leader_epoch)
-            for partition, place in self.places.items()
-            if place.position is not None
+            partition: OffsetAndMetadata(assigned.position, "", assigned.leader_epoch)
+            for partition, assigned in self.partitions.items()
+            if assigned.position is not None
         }
 
     # ---- choosing partitions -------------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ class ConsumerAssignment:
             raise IllegalStateError("the consumer is subscribed to topics; call unsubscribe() before assign()")
         self._around.commit()
         self.is_manual = bool(partitions)
-        self._drop([place for partition, place in self.places.items() if partition not in partitions])
-        self._add({partition: None for partition in partitions if partition not in self.places})
+        self._drop([assigned for partition, assigned in self.partitions.items() if partition not in partitions])
+        self._add({partition: None for partition in partitions if partition not in self.partitions})
 
     def subscribe(self, subscription: Subscription) -> None:
         """Replaces the subscription. The next `keep_up` joins the group."""
@@ -155,7 +155,7 @@ class ConsumerAssignment:
         self._membership = self._membership or self._new_membership()
         self.subscription, self._names, self._said = subscription, names, None
         self._created.clear()
-        self._watch.looked(self._clock.monotonic(), changes)
+        self._watch.checked(self._clock.monotonic(), changes)
 
     def _new_membership(self) -> Membership:
         if self._group is None:
@@ -175,8 +175,8 @@ class ConsumerAssignment:
         if self.subscription is None or self._following.locked():
             return
         with self._following:
-            self._look_for_topics(self.subscription)
-            while self._is_told() and (event := self._next_event()) is not None:
+            self._refresh_topics(self.subscription)
+            while self._passes_topics() and (event := self._next_event()) is not None:
                 self._follow(event)
 
     def begin_again(self, partition: TopicPartition) -> None:
@@ -184,10 +184,10 @@ class ConsumerAssignment:
         self._watch.expire()
         if self._membership is not None:
             self._membership.expire_topics()
-        if partition in self.places:
-            self.places[partition].seek(None)
+        if partition in self.partitions:
+            self.partitions[partition].seek(None)
 
-    def _look_for_topics(self, subscription: Subscription) -> None:
+    def _refresh_topics(self, subscription: Subscription) -> None:
         """Refreshes the topics that match the pattern."""
         now, changes = self._clock.monotonic(), self._manager.topic_changes
         if subscription.pattern is not None and self._watch.is_due(now):
@@ -195,9 +195,9 @@ class ConsumerAssignment:
             if self._said is not None:  # else this is the first check
                 self._created |= names - self._names
             self._names = names
-            self._watch.looked(now, changes)
+            self._watch.checked(now, changes)
 
-    def _is_told(self) -> bool:
+    def _passes_topics(self) -> bool:
         """Passes changed topic names to the membership. Returns whether there are any.
 
         Without topics the consumer leaves the group: as a member it would keep partitions from others.
@@ -208,7 +208,7 @@ class ConsumerAssignment:
                 with self._turn:
                     membership.subscribe(names, self._created & names)
             else:
-                self._give_up(self.places, membership.leave)
+                self._give_up(self.partitions, membership.leave)
             self._said = names
         return bool(names)
 
@@ -229,17 +229,17 @@ class ConsumerAssignment:
         with self._turn:
             membership.acknowledge_revocation(frozenset())  # makes the membership repeat a `PartitionsRevoked`
             owned = membership.assignment
-        gone, new = self.places.keys() - owned, owned - self.places.keys()
+        gone, new = self.partitions.keys() - owned, owned - self.partitions.keys()
         if gone:
             return member.PartitionsLost(frozenset(gone))
         starts = self._membership.starts if isinstance(self._membership, StandaloneMembership) else {}
-        return member.PartitionsAssigned({place: starts.get(place) for place in sorted(new)}) if new else None
+        return member.PartitionsAssigned({assigned: starts.get(assigned) for assigned in sorted(new)}) if new else None
 
     def _follow(self, event: member.RebalanceEvent) -> None:
         """Applies an event. After an interrupt it is applied again, which changes nothing that was already done."""
         try:
             if isinstance(event, member.PartitionsAssigned):
-                self._add({partition: found for partition, found in event.partitions.items() if partition not in self.places})
+                self._add({partition: found for partition, found in event.partitions.items() if partition not in self.partitions})
                 self._around.lend(self._listener.on_partitions_assigned, set(event.partitions))
             elif isinstance(event, member.PartitionsRevoked):
                 self._revoke(event.partitions)
@@ -257,48 +257,48 @@ class ConsumerAssignment:
 
     def _give_up(self, partitions: Collection[TopicPartition], say: Callable[[], None]) -> None:
         """Releases partitions, then calls `say`, whatever the listener raises or does. It may leave the group."""
-        places = self._present(partitions)
+        states = self._present(partitions)
         try:
-            self._stop(places)
+            self._stop(states)
         finally:
-            self._drop(places)
+            self._drop(states)
             with self._turn:
                 say()
             self._event = None  # complete, even if the listener was interrupted
 
-    def _stop(self, places: Iterable[AssignedPartition]) -> None:
+    def _stop(self, states: Iterable[AssignedPartition]) -> None:
         """Stops fetching from partitions, commits their positions, and calls `on_partitions_revoked`.
 
         Each partition is reported once, even if the listener itself leaves the group.
         """
-        going = [place for place in places if place.owned]
+        going = [assigned for assigned in states if assigned.owned]
         if not going:
             return
         listener = self._listener  # read before the commit: its callback may leave the group
-        for place in going:
-            place.owned = False
+        for assigned in going:
+            assigned.owned = False
         try:
             self._around.commit()
         finally:  # even if the callback of a commit raises
-            self._around.lend(listener.on_partitions_revoked, {place.partition for place in going})
+            self._around.lend(listener.on_partitions_revoked, {assigned.partition for assigned in going})
 
     def _present(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
-        return [self.places[partition] for partition in partitions if partition in self.places]
+        return [self.partitions[partition] for partition in partitions if partition in self.partitions]
 
     def _add(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         for partition, found in committed.items():
-            place = self._around.place_of(partition)
+            assigned = self._around.new_partition(partition)
             if found is not None:
-                place.seek(found.offset, found.leader_epoch)
-            self.places[partition] = place
-        self._around.read(self.places.values())
+                assigned.seek(found.offset, found.leader_epoch)
+            self.partitions[partition] = assigned
+        self._around.read(self.partitions.values())
 
-    def _drop(self, places: Iterable[AssignedPartition]) -> None:
-        for place in places:
-            place.owned = False
-            if self.places.get(place.partition) is place:  # else a listener has assigned it again
-                del self.places[place.partition]
-        self._around.read(self.places.values())
+    def _drop(self, states: Iterable[AssignedPartition]) -> None:
+        for assigned in states:
+            assigned.owned = False
+            if self.partitions.get(assigned.partition) is assigned:  # else a listener has assigned it again
+                del self.partitions[assigned.partition]
+        self._around.read(self.partitions.values())
 
     @property
     def _listener(self) -> ConsumerRebalanceListener:
@@ -338,7 +338,7 @@ class ConsumerAssignment:
             refused = {} if chosen else self._refused(offsets, logs)
             if not refused:
                 raise
-            offsets = {place: offset for place, offset in offsets.items() if place not in refused}
+            offsets = {partition: offset for partition, offset in offsets.items() if partition not in refused}
             if offsets:
                 self._write(offsets, logs, standing)
         self._warn(refused)
@@ -348,11 +348,11 @@ class ConsumerAssignment:
         """Returns the partitions whose offsets cannot be committed, with the errors."""
         assert self._group is not None
         found: dict[PartitionLike, PylogError] = {}
-        for place, offset in offsets.items():
+        for partition, offset in offsets.items():
             try:
-                self._offsets.items(self._group, {place: offset}, logs)
+                self._offsets.items(self._group, {partition: offset}, logs)
             except (UnknownTopicOrPartitionError, OffsetOutOfRangeError) as error:
-                found[place] = error
+                found[partition] = error
         return found
 
     def _warn(self, refused: Mapping[PartitionLike, PylogError]) -> None:
@@ -388,8 +388,8 @@ class ConsumerAssignment:
     def _leave(self) -> None:
         try:
             if self.subscription is not None and self._membership is not None:
-                self._give_up(self.places, self._membership.leave)
+                self._give_up(self.partitions, self._membership.leave)
         finally:
-            self._drop(list(self.places.values()))
+            self._drop(list(self.partitions.values()))
             self._membership, self._event, self._is_asking = None, None, False
             self.subscription, self.is_manual, self._names = None, False, frozenset()

@@ -34,8 +34,8 @@ def offsets_given(given: Offsets) -> Offsets:
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not a mapping of partitions to offsets")
     return {
-        checked_partition(place): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for place, offset in given.items()
+        checked_partition(partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for partition, offset in given.items()
     }
 
 
@@ -97,7 +97,7 @@ class _Pending:
         if error is not None:
             future.set_exception(error)
             return
-        self.offsets = {place: offset for place, offset in self.offsets.items() if place in committed}
+        self.offsets = {partition: offset for partition, offset in self.offsets.items() if partition in committed}
         future.set_result(None)
 
     def call_back(self, callbacks: dict[_Pending, CommitCallback]) -> None:

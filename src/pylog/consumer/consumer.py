@@ -84,7 +84,8 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             has_been_dropped(self, f"a consumer of the store {core.manager.path}{group}", core.abandon)
 
     def __repr__(self) -> str:
-        return f"Consumer({self._manager.path!r}, group_id={self._options.group_id!r}, {len(self._assignment.places)} partitions)"
+        count = len(self._assignment.partitions)
+        return f"Consumer({self._manager.path!r}, group_id={self._options.group_id!r}, {count} partitions)"
 
     def __enter__(self) -> Self:
         return self
@@ -115,8 +116,8 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         """
         with self._guard, self._steps:
             if isinstance(listener, ConsumerRebalanceListener):
-                told = listener.on_partitions_assigned, listener.on_partitions_revoked, listener.on_partitions_lost
-                self._core.refuse_coroutines("listener", *told)
+                callbacks = listener.on_partitions_assigned, listener.on_partitions_revoked, listener.on_partitions_lost
+                self._core.refuse_coroutines("listener", *callbacks)
             exclude = self._options.exclude_internal_topics
             self._assignment.subscribe(Subscription(topics, pattern, listener, exclude_internal=exclude))
 
@@ -143,7 +144,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
     def assignment(self) -> set[TopicPartition]:
         """Returns the partitions currently assigned to this consumer."""
         with self._guard:
-            return set(self._assignment.places)
+            return set(self._assignment.partitions)
 
     def subscription(self) -> set[str]:
         """Returns the topics subscribed to; with a pattern, the topics it matched last."""
@@ -228,12 +229,12 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             IllegalStateError: the partition is not assigned. NoOffsetForPartitionError: as `poll`.
         """
         with self._guard:
-            place = self._assignment.place(checked_partition(partition))
-            if place.position is None:
-                self._positions.find([place])
-                if place.failure is not None:
-                    raise place.failure
-            return place.position
+            assigned = self._assignment.state_of(checked_partition(partition))
+            if assigned.position is None:
+                self._positions.find([assigned])
+                if assigned.failure is not None:
+                    raise assigned.failure
+            return assigned.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Moves the position of a partition: `poll` continues there.
@@ -248,7 +249,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         Cost: none, but records read ahead are read again.
         """
         with self._guard:
-            self._assignment.place(checked_partition(partition)).seek(offset_given("offset", offset))
+            self._assignment.state_of(checked_partition(partition)).seek(offset_given("offset", offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Moves to the current start of partitions; by default, of all assigned ones. Raises as `seek`."""
@@ -260,11 +261,11 @@ class Consumer(FactoryMade, factory="Store.consumer"):
 
     def _seek_to(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> None:
         with self._guard:
-            for place in self._places(partitions or tuple(self._assignment.places)):
-                place.seek(self._positions.offset_at(place.partition, policy))
+            for assigned in self._states_of(partitions or tuple(self._assignment.partitions)):
+                assigned.seek(self._positions.offset_at(assigned.partition, policy))
 
-    def _places(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
-        return [self._assignment.place(partition) for partition in checked_partitions(partitions)]
+    def _states_of(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
+        return [self._assignment.state_of(partition) for partition in checked_partitions(partitions)]
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stops reading these partitions until `resume`. They stay assigned. Raises as `seek`."""
@@ -276,13 +277,13 @@ class Consumer(FactoryMade, factory="Store.consumer"):
 
     def _set_paused(self, partitions: Collection[TopicPartition], *, paused: bool) -> None:
         with self._guard:
-            for place in self._places(partitions):
-                place.paused = paused
+            for assigned in self._states_of(partitions):
+                assigned.paused = paused
 
     def paused(self) -> set[TopicPartition]:
         """Returns the paused partitions."""
         with self._guard:
-            return {place.partition for place in self._assignment.places.values() if place.paused}
+            return {assigned.partition for assigned in self._assignment.partitions.values() if assigned.paused}
 
     # ---- committing ----------------------------------------------------------------------------------------------------------
 
@@ -349,8 +350,8 @@ class Consumer(FactoryMade, factory="Store.consumer"):
             IllegalStateError: the consumer has no group. CorruptionError: damage hides the committed offset.
         """
         with self._guard:
-            place = checked_partition(partition)
-            found = self._offsets.fetch(self._group(), [place]).get(place)
+            checked = checked_partition(partition)
+            found = self._offsets.fetch(self._group(), [checked]).get(checked)
             return found if metadata or found is None else found.offset
 
     # ---- offsets and topics --------------------------------------------------------------------------------------------------

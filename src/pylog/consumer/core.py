@@ -42,7 +42,7 @@ class ConsumerCore:
     Attributes:
         begun: true once the consumer is constructed; before that, there is nothing to close.
         columns: the columns of the records that are read, `COLUMNS` first. `pylog.compat` adds one.
-        look_at: the time of the next check during iteration, in seconds of the monotonic clock.
+        check_at: the time of the next check during iteration, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class ConsumerCore:
         self.steps = Steps(self.guard)
         self.positions = PositionFinder(options, offsets, self.log, clock)
         self.fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self.positions.out_of_range)
-        around = ConsumerHooks(self._place_of, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
+        around = ConsumerHooks(self._new_partition, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
         self.assignment = ConsumerAssignment(manager, offsets, clock, options, around)
         interval = options.auto_commit_interval_ms if options.auto_commits else None
         self.commits = Commits(self.assignment.commit, clock, interval, offsets.retention_minutes)
         self.begun = False
         self.columns: tuple[str, ...] = COLUMNS
-        self.look_at = -math.inf
+        self.check_at = -math.inf
         self._clock = clock
         self._logs = Logs(manager)
         self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
-        self._between_looks = min(limits.ITERATION_LOOK_S, options.max_poll_interval_ms / 4000)
+        self._check_interval_s = min(limits.ITERATION_CHECK_S, options.max_poll_interval_ms / 4000)
         self._woken = False
         self._abandoning = threading.Lock()
         manager.kept.add(self)
@@ -92,23 +92,23 @@ class ConsumerCore:
         self.assignment.keep_up()
         if self.commits.are_due:
             self.commits.auto_commit(*self.committable())
-        self.look_at = -math.inf if self._woken else self._clock.monotonic() + self._between_looks
+        self.check_at = -math.inf if self._woken else self._clock.monotonic() + self._check_interval_s
 
-    def look_after(self) -> None:
+    def check_in_iteration(self) -> None:
         """Does the due work between two records of an iteration.
 
         Raises:
             WakeupError: `wakeup` was called. As `Consumer.poll`.
         """
         with self.guard, self.steps:
-            self.look_at = self._clock.monotonic() + self._between_looks  # before the check: `wakeup` sets both in this order
+            self.check_at = self._clock.monotonic() + self._check_interval_s  # before the check: `wakeup` sets both in this order
             self.check_woken()
             self.keep_up()
 
     def wakeup(self) -> None:
         """Makes the current call, or else the next one, raise `WakeupError`. Takes no lock."""
         self._woken = True
-        self.look_at = -math.inf
+        self.check_at = -math.inf
 
     def check_woken(self) -> None:
         """Raises WakeupError once for all calls of `wakeup` since the last check."""
@@ -121,13 +121,13 @@ class ConsumerCore:
 
         Once for each topic, which may be deleted meanwhile: partitions without a directory are tried again by the next call.
         """
-        for _ in range(2 + len({place.topic for place in self.assignment.places})):
+        for _ in range(2 + len({partition.topic for partition in self.assignment.partitions})):
             try:
                 self._find_positions()
                 return self.fetcher.take(count, how)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # ClosedError: this process deleted the topic
                 self.manager.topics()  # raises if the store is closed
-                self.forget_what_is_gone(self.assignment.places)
+                self.forget_what_is_gone(self.assignment.partitions)
                 if self.assignment.is_manual:
                     raise UnknownTopicOrPartitionError(f"an assigned partition was deleted: {error}") from error
                 self.assignment.keep_up()  # loses the old partitions and is assigned the new ones before it reads them
@@ -136,9 +136,9 @@ class ConsumerCore:
         return []  # every topic was deleted: the membership will report it
 
     def _find_positions(self) -> None:
-        places = [place for place in self.assignment.places.values() if place.position is None]
-        if places:
-            self.positions.find(places)
+        unpositioned = [assigned for assigned in self.assignment.partitions.values() if assigned.position is None]
+        if unpositioned:
+            self.positions.find(unpositioned)
 
     # ---- logs and positions --------------------------------------------------------------------------------------------------
 
@@ -154,15 +154,15 @@ class ConsumerCore:
 
     def forget_topics(self, is_gone: IsGone) -> None:
         """Forgets the logs of deleted topics that no assigned partition reads."""
-        self._logs.forget_topics(is_gone, self.assignment.places.__contains__)
+        self._logs.forget_topics(is_gone, self.assignment.partitions.__contains__)
 
     def committable(self) -> tuple[Offsets, CommitLogs]:
         """Returns the known positions of partitions that still exist, and the logs that they are positions in."""
-        self.forget_what_is_gone(self.assignment.places)
-        logs = self._logs.known(self.assignment.places)
+        self.forget_what_is_gone(self.assignment.partitions)
+        logs = self._logs.known(self.assignment.partitions)
         return {partition: each for partition, each in self.assignment.positions().items() if partition in logs}, logs
 
-    def _place_of(self, partition: TopicPartition) -> AssignedPartition:
+    def _new_partition(self, partition: TopicPartition) -> AssignedPartition:
         """Returns the state of a newly assigned partition. From now on, its positions are positions in the log of now."""
         if self.options.group_id is not None:
             with suppress(PylogError):  # a read raises it

@@ -19,7 +19,7 @@ _TRIES: Final = 3  # if the log is truncated during a read
 class PartitionRecords(NamedTuple):
     """Records fetched from one partition."""
 
-    place: AssignedPartition
+    assigned: AssignedPartition
     taken: FetchedRecords
 
 
@@ -49,10 +49,10 @@ class Fetcher:
         self._worker = Worker(_THREAD)
         self._broken_off = False
 
-    def set_partitions(self, places: Iterable[AssignedPartition]) -> None:
+    def set_partitions(self, assigned_partitions: Iterable[AssignedPartition]) -> None:
         """Replaces the partitions. Those that stay keep their turn."""
-        wanted = dict.fromkeys(places)
-        kept = dict.fromkeys(place for place in self._turns if place in wanted)
+        wanted = dict.fromkeys(assigned_partitions)
+        kept = dict.fromkeys(assigned for assigned in self._turns if assigned in wanted)
         self._turns = list(kept | wanted)
 
     @contextmanager
@@ -60,8 +60,8 @@ class Fetcher:
         if self._broken_off:
             self._worker.end()
             self._worker, self._ahead = Worker(_THREAD), None
-            for place in self._turns:
-                place.forget_what_was_read()
+            for assigned in self._turns:
+                assigned.forget_what_was_read()
         self._broken_off = True
         try:
             yield
@@ -89,47 +89,47 @@ class Fetcher:
     def _take_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
         is_full = self._is_full()
-        for place in self._turns:
+        for assigned in self._turns:
             if count <= 0:
                 break
-            if not place.has_turn or (is_full and not place.buffer):  # return buffered records first
+            if not assigned.has_turn or (is_full and not assigned.buffer):  # return buffered records first
                 continue
             try:
-                taken = self._take(place, count, how)
+                taken = self._take(assigned, count, how)
             except PylogError as error:
                 if found:
                     break  # raised by the next call, after these records
-                place.forget_what_was_read()
-                self._put_last([place])
-                error.partition = place.partition
+                assigned.forget_what_was_read()
+                self._put_last([assigned])
+                error.partition = assigned.partition
                 raise
             if taken is not None:
-                found.append(PartitionRecords(place, taken))
+                found.append(PartitionRecords(assigned, taken))
                 count -= len(taken.records)
-        self._put_last([each.place for each in found])
+        self._put_last([each.assigned for each in found])
         return found
 
     def _put_last(self, served: list[AssignedPartition]) -> None:
         if served:
             done = set(served)
-            self._turns = [*(place for place in self._turns if place not in done), *served]
+            self._turns = [*(assigned for assigned in self._turns if assigned not in done), *served]
 
     def _is_full(self) -> bool:
         """True if the buffers have reached `max_bytes`, and some of their records can be returned."""
-        held = [place for place in self._turns if place.buffer]
-        size = sum(place.buffer.size for place in held if place.buffer is not None)
-        return size >= self._max_bytes and any(place.is_fetchable for place in held)
+        held = [assigned for assigned in self._turns if assigned.buffer]
+        size = sum(assigned.buffer.size for assigned in held if assigned.buffer is not None)
+        return size >= self._max_bytes and any(assigned.is_fetchable for assigned in held)
 
-    def _take(self, place: AssignedPartition, count: int, how: TakeRecords) -> FetchedRecords | None:
+    def _take(self, assigned: AssignedPartition, count: int, how: TakeRecords) -> FetchedRecords | None:
         """Returns records of one partition: buffered ones, else those of the next piece."""
-        if place.failure is not None:
-            raise place.failure
+        if assigned.failure is not None:
+            raise assigned.failure
         for _ in range(_TRIES):
             try:
-                buffer = place.buffer_at_position()
+                buffer = assigned.buffer_at_position()
                 return how(buffer, count) if buffer or self._fill(buffer) else None
             except OffsetOutOfRangeError as error:
-                self._out_of_range(place, error)
+                self._out_of_range(assigned, error)
         return None
 
     def _fill(self, buffer: FetchBuffer) -> bool:
@@ -151,8 +151,8 @@ class Fetcher:
                 self._ask_for_more()
 
     def _ask_for_more(self) -> None:
-        places = [place for place in self._turns if place.is_fetchable]
-        buffers = [place.buffer_at_position() if place.buffer is None else place.buffer for place in places]
+        fetchable = [assigned for assigned in self._turns if assigned.is_fetchable]
+        buffers = [assigned.buffer_at_position() if assigned.buffer is None else assigned.buffer for assigned in fetchable]
         sizes = [buffer.size for buffer in buffers]
         if sum(sizes) >= self._max_bytes:
             return

@@ -73,9 +73,9 @@ def _object(make: Deserializer | None, data: bytes | None) -> Any:
 
 
 def _undeserializable(record: Record, error: Exception) -> RecordDeserializationError:
-    place = f"{record.topic}-{record.partition}"
+    partition = f"{record.topic}-{record.partition}"
     return RecordDeserializationError(
-        f"a deserializer raised {type(error).__name__} for offset {record.offset} of {place}; seek past it to continue",
+        f"a deserializer raised {type(error).__name__} for offset {record.offset} of {partition}; seek past it to continue",
         offset=record.offset,
     )
 

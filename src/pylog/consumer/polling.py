@@ -82,7 +82,7 @@ class Polling:
         with self._core.guard:
             before = _spots(found)
             try:
-                return {place.partition: taken.records for place, taken in _moved(found)}
+                return {assigned.partition: taken.records for assigned, taken in _moved(found)}
             except BaseException:
                 _take_back(before)
                 raise
@@ -117,8 +117,8 @@ class Polling:
         while True:
             for record in self.in_hand:  # `yield from` would close it with a loop that is left
                 yield record
-                if now() >= core.look_at:
-                    core.look_after()
+                if now() >= core.check_at:
+                    core.check_in_iteration()
             if not self.take_in_hand():
                 return
 
@@ -147,53 +147,53 @@ class Polling:
     @property
     def is_check_due(self) -> bool:
         """True if `check` must be called before iteration returns the next record."""
-        return self._clock.monotonic() >= self._core.look_at
+        return self._clock.monotonic() >= self._core.check_at
 
     def check(self) -> None:
         """Handles group membership and automatic commits between two records of an iteration. Raises as `Consumer.poll`."""
         if self._core.reads:
-            self._core.look_after()
+            self._core.check_in_iteration()
 
 
 _Spot = tuple[AssignedPartition, int | None, int | None]  # with its position and leader epoch
 
 
 def _spots(found: list[PartitionRecords]) -> list[_Spot]:
-    return [(place, place.position, place.leader_epoch) for place, _ in found]
+    return [(assigned, assigned.position, assigned.leader_epoch) for assigned, _ in found]
 
 
 def _take_back(before: list[_Spot]) -> None:
     """Moves positions back, so that the records are returned again."""
-    for place, position, epoch in before:
-        place.seek(position, epoch)
+    for assigned, position, epoch in before:
+        assigned.seek(position, epoch)
 
 
 def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     """Moves positions past fetched records. Returns the entries that have records."""
-    for place, taken in found:
-        place.hand_out(taken)
+    for assigned, taken in found:
+        assigned.hand_out(taken)
     return [each for each in found if len(each.taken.records)]
 
 
 def _one_by_one(found: list[PartitionRecords]) -> Iterator[Record]:
     """Returns records for iteration, which moves the position with each one."""
-    return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
+    return chain.from_iterable([_of_one(assigned, taken, assigned.position) for assigned, taken in found])
 
 
-def _of_one(place: AssignedPartition, taken: FetchedRecords, at: int | None) -> Iterator[Record]:
+def _of_one(assigned: AssignedPartition, taken: FetchedRecords, at: int | None) -> Iterator[Record]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
 
     Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.
     """
     epoch = taken.leader_epoch
     for record in taken.records:
-        if place.position != at or not place.owned or place.paused:  # `goes_on` inline: this runs for each record
+        if assigned.position != at or not assigned.owned or assigned.paused:  # `goes_on` inline: this runs for each record
             return
-        place.position = at = record.offset + 1
-        place.leader_epoch = epoch
+        assigned.position = at = record.offset + 1
+        assigned.leader_epoch = epoch
         yield record
-    if place.goes_on(at):
-        place.hand_out(taken)
+    if assigned.goes_on(at):
+        assigned.hand_out(taken)
 
 
 def core_of(polling: Polling) -> ConsumerCore:

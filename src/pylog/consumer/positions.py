@@ -44,7 +44,7 @@ class PositionFinder:
         self._log_of = log_of
         self._clock = clock
 
-    def find(self, places: Sequence[AssignedPartition]) -> None:
+    def find(self, assigned_partitions: Sequence[AssignedPartition]) -> None:
         """Finds the positions of partitions without one.
 
         A partition waits while an open transaction has offsets for it (groups-and-transactions 1.12). If no position can be
@@ -58,52 +58,52 @@ class PositionFinder:
             committed, pending = {}, set[TopicPartition]()
         else:
             pending = self._offsets.pending(self._group)  # read first, so that offsets committed in between are fetched
-            committed = self._offsets.fetch(self._group, [place.partition for place in places])
-        for place in places:
-            place.failure = None  # from the last attempt
-            if place.partition in pending:
+            committed = self._offsets.fetch(self._group, [assigned.partition for assigned in assigned_partitions])
+        for assigned in assigned_partitions:
+            assigned.failure = None  # from the last attempt
+            if assigned.partition in pending:
                 continue
-            found = committed.get(place.partition)
+            found = committed.get(assigned.partition)
             if found is not None:
-                place.seek(found.offset, found.leader_epoch)
+                assigned.seek(found.offset, found.leader_epoch)
             else:
-                self._reset(place)
+                self._reset(assigned)
 
-    def _reset(self, place: AssignedPartition) -> None:
+    def _reset(self, assigned: AssignedPartition) -> None:
         if self._policy.kind != "none":
             try:
-                self._seek(place, "none", "the group has no committed offset")
+                self._seek(assigned, "none", "the group has no committed offset")
             except (CorruptionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
-                self._failed(place, error)
+                self._failed(assigned, error)
             return
         none = NoOffsetForPartitionError(
-            f"group {self._group!r} has no committed offset for {name(place.partition)}, and auto_offset_reset is 'none'; "
+            f"group {self._group!r} has no committed offset for {name(assigned.partition)}, and auto_offset_reset is 'none'; "
             "seek to the offset where reading should begin"
         )
-        self._failed(place, none)
+        self._failed(assigned, none)
 
-    def _failed(self, place: AssignedPartition, error: PylogError) -> None:
-        error.partition = place.partition
-        place.failure = error
+    def _failed(self, assigned: AssignedPartition, error: PylogError) -> None:
+        error.partition = assigned.partition
+        assigned.failure = error
 
-    def out_of_range(self, place: AssignedPartition, error: OffsetOutOfRangeError) -> None:
+    def out_of_range(self, assigned: AssignedPartition, error: OffsetOutOfRangeError) -> None:
         """Resets a position that is not in the log, by the policy.
 
         Raises:
             OffsetOutOfRangeError: the policy is "none", or the records are not lost but in remote storage.
         """
-        state = self._log_of(place.partition).snapshot()
-        if place.position is not None and place.position in state.remote_offsets:
-            raise out_of_range(state, place.partition, place.position)
+        state = self._log_of(assigned.partition).snapshot()
+        if assigned.position is not None and assigned.position in state.remote_offsets:
+            raise out_of_range(state, assigned.partition, assigned.position)
         if self._policy.kind == "none":
             raise error
-        self._seek(place, place.position, "the position is not in the log")
+        self._seek(assigned, assigned.position, "the position is not in the log")
 
-    def _seek(self, place: AssignedPartition, old: object, reason: str) -> None:
-        offset = self.offset_at(place.partition, self._policy)
-        place.seek(offset)
+    def _seek(self, assigned: AssignedPartition, old: object, reason: str) -> None:
+        offset = self.offset_at(assigned.partition, self._policy)
+        assigned.seek(offset)
         facts = {"group": self._group, "old": old, "new": offset, "policy": self._policy.kind}
-        trace.line(trace.POSITION_RESET, place.partition, **facts, reason=reason)
+        trace.line(trace.POSITION_RESET, assigned.partition, **facts, reason=reason)
 
     def offset_at(self, partition: TopicPartition, policy: ResetPolicy) -> int:
         """Returns the offset that a policy currently gives for a partition."""

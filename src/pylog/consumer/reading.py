@@ -83,7 +83,7 @@ class PartitionReader:
         try:
             return self._read()
         except OffsetOutOfRangeError:
-            self._check(self._look())
+            self._check(self._refreshed())
             if self._failed_at == self.offset:
                 raise
             self._failed_at = self.offset  # the log has the offset, but changed during the read: the next call starts again
@@ -108,15 +108,15 @@ class PartitionReader:
         """Identifies the batch before an offset; None if the log was truncated since, because another batch may be there now."""
         assert self._state is not None
         seen = _BatchBefore(self._state.truncation_count, offset, crc_before(self._state, offset))
-        return seen if self._look().truncation_count == seen.truncation_count else None
+        return seen if self._refreshed().truncation_count == seen.truncation_count else None
 
-    def _look(self) -> LogState:
+    def _refreshed(self) -> LogState:
         log = self._log = self._log or self._open_log()
         return log.snapshot(committed=self._ends.committed)
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
         """Returns the records appended since the last refresh."""
-        state = self._state = self._look()
+        state = self._state = self._refreshed()
         self._check(state)
         end = self._ends.of(state)
         self.may_have_more = end > self.offset

@@ -50,7 +50,7 @@ class StandaloneMembership:
         self._following: frozenset[str] = frozenset()  # topics that were assigned before, or created since
         self._owned: set[TopicPartition] = set()
         self.starts: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._told = False  # the first assignment, even an empty one, has been returned
+        self._has_assigned = False  # the first assignment, even an empty one, has been returned
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -62,28 +62,30 @@ class StandaloneMembership:
         self._topics = frozenset(topics)
         self._following = self._following & self._topics | frozenset(created)
         self._watch.expire()
-        self._told = False
+        self._has_assigned = False
 
     def poll(self) -> RebalanceEvent | None:
         """Returns deleted partitions as revoked, else new ones as assigned; None if nothing changed."""
         now, changes = self._clock.monotonic(), self._manager.topic_changes
         if not self._watch.is_due(now):
             return None
-        there = self._partitions()
-        gone = self._owned - there
+        existing = self._partitions()
+        gone = self._owned - existing
         if gone:
             return PartitionsRevoked(frozenset(gone))
-        new = there - self._owned
+        new = existing - self._owned
         self._note_starts(new)
-        event = PartitionsAssigned({place: self.starts.get(place) for place in sorted(new)}) if new or not self._told else None
-        self._owned, self._told, self._following = there, True, self._topics
-        self._watch.looked(now, changes)  # last: after an interrupt the next poll checks again
+        starts = {partition: self.starts.get(partition) for partition in sorted(new)}
+        event = PartitionsAssigned(starts) if new or not self._has_assigned else None
+        self._owned, self._has_assigned, self._following = existing, True, self._topics
+        self._watch.checked(now, changes)  # last: after an interrupt the next poll checks again
         return event
 
     def _note_starts(self, new: Collection[TopicPartition]) -> None:
         """Sets the start of partitions created while the consumer runs; `auto_offset_reset` decides the others."""
         if self._reads_new:
-            self.starts.update((place, OffsetAndMetadata(0, "", None)) for place in new if place.topic in self._following)
+            start = OffsetAndMetadata(0, "", None)
+            self.starts.update((partition, start) for partition in new if partition.topic in self._following)
 
     def _partitions(self) -> set[TopicPartition]:
         topics = self._manager.current_topics()
@@ -92,8 +94,8 @@ class StandaloneMembership:
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:
         """Confirms that the revocation of these partitions is complete."""
         self._owned.difference_update(partitions)
-        for place in partitions:
-            self.starts.pop(place, None)
+        for partition in partitions:
+            self.starts.pop(partition, None)
 
     def expire_topics(self) -> None:
         """Makes the next poll list the topics."""
@@ -103,4 +105,4 @@ class StandaloneMembership:
         """Ends the subscription and the assignment."""
         self.subscribe(())
         self._owned.clear()
-        self._told = True
+        self._has_assigned = True

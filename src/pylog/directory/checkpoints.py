@@ -210,7 +210,7 @@ def keep_damaged(fs: FileSystem, directory: str, name: str, data: bytes) -> None
     trace.later(trace.DAMAGED_KEPT, path=join(directory, name), kept=join(directory, aside), bytes=len(data))
 
 
-def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+def is_in_checkpoints(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
     """Returns whether a checkpoint names a partition, which therefore existed. Creation and deletion remove its lines."""
     return any(partition in Checkpoint(fs, root, name).offsets() for name in (RECOVERY_POINT, LOG_START, CLEANER))
 

@@ -43,13 +43,13 @@ class Gate:
     pylog.errors.ClosedError: the store /shop is closed; open it again
     """
 
-    __slots__ = ("__weakref__", "_chunks", "_gone", "_is_forked", "_path", "_steps", "_told", "inside", "is_shut")
+    __slots__ = ("__weakref__", "_chunks", "_gone", "_is_forked", "_message", "_path", "_steps", "inside", "is_shut")
 
     def __init__(self, what: str, path: str, again: str = "it") -> None:
         self.inside: list[int] = []
         self.is_shut = False
         self._is_forked = False
-        self._told = f"{what} is closed; open {again} again"
+        self._message = f"{what} is closed; open {again} again"
         self._gone: str | None = None
         self._path = path
         self._chunks: WeakSet[_Chunk] = WeakSet()
@@ -67,7 +67,7 @@ class Gate:
             return ClosedError("a store cannot be used in a forked process; open it again there", path=self._path)
         if self._gone is not None:
             return UnknownTopicOrPartitionError(self._gone, path=self._path)
-        return ClosedError(self._told, path=self._path)
+        return ClosedError(self._message, path=self._path)
 
     def check(self) -> None:
         """Raises `error` if the gate is shut. For a call that opens no file."""

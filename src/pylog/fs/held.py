@@ -58,7 +58,7 @@ class HeldDirectory:
         self._is_deleted: Callable[[], bool] = _never
         self._is_changed: Callable[[], bool] = _never
         self.is_owner: Callable[[], bool] = _always
-        self._place: Identity | None = None  # of the directory that was held last
+        self._last_identity: Identity | None = None  # of the directory that was held last
         self._inodes: dict[str, int] = {}  # of the segments that were loaded or created, by name
         self._loader = 0  # the thread that loads the log
         self._watch: Callable[[], None] | None = None
@@ -77,7 +77,7 @@ class HeldDirectory:
             watch: is called by each check that succeeds, and may refuse by an error of its own.
         """
         self._watch = watch
-        self._identity = self._place = self._identify(self._directory) or _NOTHING
+        self._identity = self._last_identity = self._identify(self._directory) or _NOTHING
 
     def hold_files(self, header: File, active: File, *, is_deleted: Callable[[], bool], is_changed: Callable[[], bool]) -> None:
         """Holds the directory and its two files that are open for writing.
@@ -155,7 +155,7 @@ class HeldDirectory:
         if self._check_above is not None:
             self._check_with_above(self._check_above)
         if not self.is_owner():
-            self._check_place()
+            self._check_replaced()
             return
         if self._identity is None:
             return
@@ -174,10 +174,10 @@ class HeldDirectory:
             self.failure = str(error)
             raise
 
-    def _check_place(self) -> None:
+    def _check_replaced(self) -> None:
         """Checks only the directory, for changes beside those of the log's files. Decides nothing."""
-        place = self._place
-        if place is not None and self._identify(self._directory) != place:
+        last = self._last_identity
+        if last is not None and self._identify(self._directory) != last:
             message = f"{self._directory} was removed or replaced while it was open; try again"
             raise StorageFailedError(message, path=self._directory, errno=_ENOENT)
 

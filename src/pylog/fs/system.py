@@ -355,8 +355,8 @@ class OsFileSystem:
         wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
         if not os.access(path, wanted):
             if write and os.statvfs(path).f_flag & os.ST_RDONLY:
-                told = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
-                raise NotALogDirectoryError(told, path=path)
+                problem = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
+                raise NotALogDirectoryError(problem, path=path)
             verb = "read and write" if write else "read"
             hint = 'open it with mode="r", or ' if write and os.access(path, os.R_OK | os.X_OK) else ""
             raise NotALogDirectoryError(f"no permission to {verb} {path}; {hint}ask its owner for access", path=path)

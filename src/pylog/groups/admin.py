@@ -116,7 +116,7 @@ class Group(FactoryMade, factory="Store.group"):
 
     def _known(self) -> KnownGroup:
         ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}
-        found = self._offsets.look(self.group_id, lambda view: known(self.group_id, view.image, ids))
+        found = self._offsets.read_group(self.group_id, lambda view: known(self.group_id, view.image, ids))
         if found is None:
             raise self._unknown()
         return found
@@ -189,7 +189,7 @@ class Group(FactoryMade, factory="Store.group"):
             return self._reset(_targets(plan_file.parse_plan(*plan_file.read(from_file), self.group_id)), dry_run, durability)
         if target is None:
             raise InvalidArgumentError("a reset needs a target; give one of to, shift_by, by_duration and from_file")
-        return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
+        return self._reset(dict.fromkeys(self._partitions(scope), target), dry_run, durability)
 
     def _reset(
         self,
@@ -202,7 +202,7 @@ class Group(FactoryMade, factory="Store.group"):
         if not self._key:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         logs = self._logs(wanted) if logs is None else logs
-        self._offsets.look(self.group_id, self._refuse_members)
+        self._offsets.read_group(self.group_id, self._refuse_members)
         committed = self._offsets.fetch(self.group_id)
         missing = [partition for partition, target in wanted.items() if target.kind == "shift" and partition not in committed]
         if missing:
@@ -253,7 +253,7 @@ class Group(FactoryMade, factory="Store.group"):
 
         return records
 
-    def _places(self, scope: Scope | None) -> list[TopicPartition]:
+    def _partitions(self, scope: Scope | None) -> list[TopicPartition]:
         if scope is None:
             committed = self._manager.start_and_end_offsets(self._known().offsets)
             return sorted(partition for partition, ends in committed.items() if ends is not None)

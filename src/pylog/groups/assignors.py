@@ -90,9 +90,9 @@ def choose(wishes: Sequence[Sequence[str]]) -> str:
     """
     common = frozenset(wishes[0]).intersection(*wishes[1:])
     if not common:
-        told = "; ".join(sorted({", ".join(each) for each in wishes}))
+        named = "; ".join(sorted({", ".join(each) for each in wishes}))
         raise InconsistentGroupProtocolError(
-            f"the members of the group have no assignor in common ({told}); give them one that all have"
+            f"the members of the group have no assignor in common ({named}); give them one that all have"
         )
     votes = Counter(next(name for name in names if name in common) for names in wishes)
     return max(sorted(votes, key=wishes[0].index), key=votes.__getitem__)

@@ -23,7 +23,7 @@ def tell_of_change(group: str, before: GroupState, after: GroupState, me: str, r
     instances = {member.instance_id for member in after.members.values()} - {None}
     for member_id in sorted(before.members.keys() - after.members.keys()):
         gone = before.members[member_id]
-        facts = {"group": group, "member": member_id, "instance": gone.instance_id, "partitions": trace.places(gone.owned)}
+        facts = {"group": group, "member": member_id, "instance": gone.instance_id, "partitions": trace.names_of(gone.owned)}
         if member_id == me:
             trace.later(trace.MEMBER_LEFT, **facts, reason="its consumer was closed or unsubscribed")
         elif gone.instance_id in instances:
@@ -43,7 +43,7 @@ def _tell_of_newcomer(group: str, member: Member, epoch: int) -> None:
 def _tell_of_rebalance(group: str, before: GroupState, after: GroupState) -> None:
     old, new = _targets(before), _targets(after)
     moved = [partition for partition in old.keys() | new.keys() if old.get(partition) != new.get(partition)]
-    facts = {"group": group, "epoch": after.epoch, "members": len(after.members), "moved": trace.places(moved)}
+    facts = {"group": group, "epoch": after.epoch, "members": len(after.members), "moved": trace.names_of(moved)}
     trace.later(trace.REBALANCED, **facts, reason=_reason(before, after))
 
 

@@ -168,8 +168,8 @@ def check_commit(state: GroupState, member_id: str, epoch: int, partitions: Coll
         raise FencedMemberError(f"member {member_id} is in the group with epoch {me.epoch}, not {epoch}; poll again")
     foreign = sorted(frozenset(partitions) - me.owned)
     if foreign:
-        told = ", ".join(f"{partition.topic}-{partition.partition}" for partition in foreign[:10])
-        raise FencedMemberError(f"member {member_id} does not own {told}; it can commit only for what it is assigned")
+        named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in foreign[:10])
+        raise FencedMemberError(f"member {member_id} does not own {named}; it can commit only for what it is assigned")
 
 
 # ---- assigning --------------------------------------------------------------------------------------------------------------

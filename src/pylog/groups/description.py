@@ -176,8 +176,8 @@ def _consumer_member(
         wish.client_id,
         wish.client_host,
         has.epoch,
-        _places(names, has.assigned),
-        _places(names, target),
+        _partitions(names, has.assigned),
+        _partitions(names, target),
     )
 
 
@@ -198,7 +198,7 @@ def by_kind(membership: Mapping[bytes, Entry]) -> Mapping[int, dict[str, bytes]]
     return found
 
 
-def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+def _partitions(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
     found = (
         TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
     )

@@ -68,12 +68,12 @@ class GroupRecords:
     def known_state(self) -> GroupState:
         """Returns the group's current state. Cost: one small read if it has not changed."""
 
-        def look(there: OffsetsPartition) -> GroupState:
+        def read(there: OffsetsPartition) -> GroupState:
             with there.image() as image:
                 self.blocked = _pending(image, self._name)
                 return self.read(image)
 
-        return self._offsets.with_partition(self._group, look)
+        return self._offsets.with_partition(self._group, read)
 
     def read(self, image: Image) -> GroupState:
         """Returns the group's state, parsed only if its records have changed."""
@@ -129,7 +129,7 @@ class GroupRecords:
             now_ms = self._offsets.clock.now_ms()
             there.append([*items, *start_items(self._name, starts, now_ms)], now_ms, _DURABILITY)
             if starts:
-                facts = {"group": self._group, "partitions": trace.places(starts), "member": member_id}
+                facts = {"group": self._group, "partitions": trace.names_of(starts), "member": member_id}
                 trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")
             tell_of_change(self._group, before, after, member_id, {} if heartbeat is None else heartbeat.reasons)
         return starts

@@ -66,13 +66,13 @@ class Heartbeat:
             self._next_write = now + self._pause
             self._file.beat(polled=True)
 
-    def look(self, others: Iterable[Member], now: float) -> LivenessVerdict:
+    def judge(self, others: Iterable[Member], now: float) -> LivenessVerdict:
         """Judges the other members, given a state that was read before. Cost: one read, and 1 µs for each slot."""
-        return self._detector.look(others, self._file.slots(), now)
+        return self._detector.judge(others, self._file.slots(), now)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The reason why each expired member of the last `look` is expired, by member id."""
+        """The reason why each expired member of the last `judge` is expired, by member id."""
         return self._detector.reasons
 
     def forget(self) -> None:

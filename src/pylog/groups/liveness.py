@@ -70,7 +70,7 @@ class FailureDetector:
         heartbeat_s: the observer's heartbeat interval, in seconds.
 
     Attributes:
-        reasons: why each expired member of the last `look` is expired, by member id.
+        reasons: why each expired member of the last `judge` is expired, by member id.
     """
 
     def __init__(self, heartbeat_s: float) -> None:
@@ -79,7 +79,7 @@ class FailureDetector:
         self._looked: float | None = None
         self.reasons: dict[str, str] = {}
 
-    def look(self, members: Iterable[Member], slots: Sequence[MemberSlot], now: float) -> LivenessVerdict:
+    def judge(self, members: Iterable[Member], slots: Sequence[MemberSlot], now: float) -> LivenessVerdict:
         """Judges members by their slots, which must have been read after the members.
 
         Args:

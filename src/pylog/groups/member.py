@@ -123,7 +123,7 @@ class GroupMember:
         self._next_probe = 0.0  # time of the next liveness check
         self._member_id = ""
         self._epoch = _NO_EPOCH
-        self._told = _NO_EPOCH  # of the last `PartitionsAssigned`
+        self._given_epoch = _NO_EPOCH  # of the last `PartitionsAssigned`
         self._detector = FailureDetector(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
         self._heartbeat: Heartbeat | None = None  # None while it is in no group
         self._reading: PartitionSet = frozenset()
@@ -197,15 +197,15 @@ class GroupMember:
         me = state.members.get(self._member_id)
         if me is None:
             if self._reading:
-                self._tell(trace.LOST, self._reading, "the member is no longer in its group")
-            self._tell(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
+                self._trace(trace.LOST, self._reading, "the member is no longer in its group")
+            self._trace(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
             lost = self._out_of_group()
             return PartitionsLost(lost) if lost else self._join(now)
         self._epoch = me.epoch  # an interrupted call may have written it
         gone = self._reading - me.owned
         if gone:  # a topic was deleted
             self._reading -= gone
-            self._tell(trace.LOST, gone, "their topic was deleted")
+            self._trace(trace.LOST, gone, "their topic was deleted")
             return PartitionsLost(gone)
         if self._revoking:
             return None
@@ -219,7 +219,7 @@ class GroupMember:
         if over:
             self._revoking = True
             return PartitionsRevoked(over)
-        if self._told == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._records.blocked):
+        if self._given_epoch == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._records.blocked):
             self._records.is_quiet = not self._records.blocked
             return None
         turn = self._offsets.with_partition(self._group, self._next_turn)
@@ -228,12 +228,12 @@ class GroupMember:
     def _taken(self, turn: GroupTurn) -> PartitionsAssigned | None:
         me = turn.after.members[self._member_id]
         new = me.owned - self._reading
-        known, self._told = self._told, me.epoch
+        known, self._given_epoch = self._given_epoch, me.epoch
         self._epoch, self._reading = me.epoch, me.owned
         if not new and known == me.epoch:
             return None
         if new:
-            self._tell(trace.ASSIGNED, new)
+            self._trace(trace.ASSIGNED, new)
         return PartitionsAssigned({partition: turn.committed.get(partition) for partition in sorted(new)})
 
     def _out_of_group(self) -> PartitionSet:
@@ -241,7 +241,7 @@ class GroupMember:
         lost, self._reading = self._reading, frozenset()  # first: a member that is interrupted after this owns nothing
         heartbeat, self._heartbeat = self._heartbeat, None
         self._revoking = self._records.is_quiet = False
-        self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
+        self._member_id, self._epoch, self._given_epoch = "", _NO_EPOCH, _NO_EPOCH
         if heartbeat is not None:
             try:
                 heartbeat.end()
@@ -254,7 +254,7 @@ class GroupMember:
 
     def _join(self, now: float) -> PartitionsAssigned | None:
         """Takes a slot, then joins: in the other order, other members would see a member without a process."""
-        self._look_at_topics(now)
+        self._refresh_topics(now)
         self._member_id = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         try:
             turn = self._offsets.with_partition(self._group, lambda there: self._joined(there, now))
@@ -280,7 +280,7 @@ class GroupMember:
         )
 
         def decide(state: GroupState) -> GroupState:
-            dead, expired = heartbeat.look(state.members.values(), now)
+            dead, expired = heartbeat.judge(state.members.values(), now)
             return decisions.join(state, newcomer, self._records.available, dead=dead, expired=expired)
 
         return self._turn(there, decide)
@@ -306,32 +306,32 @@ class GroupMember:
     def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> GroupTurn:
         return self._records.turn(there, self._member_id, self._heartbeat, self._reading, decide)
 
-    def _tell(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
-        facts = {"group": self._group, "member": self._member_id, "partitions": trace.places(partitions)}
+    def _trace(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
+        facts = {"group": self._group, "member": self._member_id, "partitions": trace.names_of(partitions)}
         trace.line(event, **facts, epoch=self._epoch, reason=reason)
 
     # ---- due work of the group -----------------------------------------------------------------------------------------------
 
-    def _look_at_topics(self, now: float) -> None:
+    def _refresh_topics(self, now: float) -> None:
         changes = self._manager.topic_changes
         self._records.topics_are(self._manager.current_topics())
-        self._topics_watch.looked(now, changes)
+        self._topics_watch.checked(now, changes)
 
     def _look_after_group(self, heartbeat: Heartbeat, now: float) -> None:
         """Removes dead members and notices changed topics. There is no leader: each member that polls does this."""
         self._next_probe = now + limits.MEMBER_PROBE_S
         if self._topics_watch.is_due(now):
-            self._look_at_topics(now)
+            self._refresh_topics(now)
         state = self._records.known_state()
         if self._member_id not in state.members:
             return
-        expired = heartbeat.look(_others(state, self._member_id), now).expired
+        expired = heartbeat.judge(_others(state, self._member_id), now).expired
         if expired or decisions.topics_changed(state, self._records.available):
             self._change(lambda known: self._in_order(known, heartbeat, now))
 
     def _in_order(self, state: GroupState, heartbeat: Heartbeat, now: float) -> GroupState:
         """Checks everything again under the lock: a member may have returned, or another observer may have removed it."""
-        expired = heartbeat.look(_others(state, self._member_id), now).expired
+        expired = heartbeat.judge(_others(state, self._member_id), now).expired
         return decisions.look_at_topics(decisions.remove(state, expired, self._records.available), self._records.available)
 
     def expire_topics(self) -> None:
@@ -353,7 +353,7 @@ class GroupMember:
         if self._heartbeat is not None:
             self._change(lambda known: decisions.give_up(known, self._member_id, given))
             if given:
-                self._tell(trace.REVOKED, given, "they are assigned to another member")
+                self._trace(trace.REVOKED, given, "they are assigned to another member")
 
     def commit(
         self,

@@ -56,9 +56,9 @@ class MembersFile:
         """Returns all slots. Cost: one read, and 1 µs for each slot."""
         count = min(self._file.size() // SLOT_BYTES, limits.MEMBER_SLOTS)
         data = self._read(0, count)
-        return [self._looked_at(number, data[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]) for number in range(count)]
+        return [self._read_slot(number, data[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]) for number in range(count)]
 
-    def _looked_at(self, number: int, data: bytes) -> MemberSlot:
+    def _read_slot(self, number: int, data: bytes) -> MemberSlot:
         locked = number == self._own or self._locks.is_locked(number * SLOT_BYTES, 1)
         found = SLOTS.parsed(data, self._path, locked=locked)
         for _ in range(_TRIES if locked else 0):

@@ -193,12 +193,12 @@ def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Ent
         wants.rebalance_timeout_ms,
         has.epoch,
         has.previous_epoch,
-        _places(names, (*has.assigned, *has.revoking)),
-        frozenset() if target is None else _places(names, parse_target(target.value).assigned),
+        _partitions(names, (*has.assigned, *has.revoking)),
+        frozenset() if target is None else _partitions(names, parse_target(target.value).assigned),
     )
 
 
-def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> PartitionSet:
+def _partitions(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> PartitionSet:
     return frozenset(
         TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
     )

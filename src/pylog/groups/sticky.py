@@ -52,7 +52,7 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
     else:
         revoked = any(partition.topic not in member.topics for member in members for partition in member.owned & all_partitions)
         given = _Balancing(ordered, owned, all_partitions).balanced(only_new_first=not revoked)
-    return {member: frozenset(places) for member, places in given.items()}
+    return {member: frozenset(share) for member, share in given.items()}
 
 
 # ---- equal subscriptions -----------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def _equal(owned: PartitionsByMember, partitions: frozenset[TopicPartition]) -> 
         return {}
     least, larger = divmod(len(partitions), len(owned))
     given, short, full = _kept(owned, least, larger)
-    rest = partitions - {partition for places in given.values() for partition in places}
+    rest = partitions - {partition for share in given.values() for partition in share}
     waiting = deque(full)
     turns: Iterator[str] = iter(())
     for partition in sorted(rest, key=lambda partition: (java_order(partition.topic), partition.partition)):
@@ -114,7 +114,7 @@ class _Balancing:
             partitions,
             key=lambda partition: (len(self._readers[partition.topic]), java_order(partition.topic), partition.partition),
         )
-        self._owner = {partition: member for member, places in owned.items() for partition in places}
+        self._owner = {partition: member for member, share in owned.items() for partition in share}
         self._moves: dict[TopicPartition, tuple[str, str]] = {}  # the source and target of each move
 
     def balanced(self, *, only_new_first: bool) -> PartitionsByMember:

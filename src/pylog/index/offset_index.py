@@ -132,7 +132,7 @@ class OffsetIndex(EntryTable):
         >>> OffsetIndex(10, read_only(bytes.fromhex("0000000500001388")), 1).entry(0)
         OffsetPosition(offset=15, position=5000)
         """
-        relative, position = _ENTRY.unpack_from(self.table, self._place(index))
+        relative, position = _ENTRY.unpack_from(self.table, self._position_of(index))
         return OffsetPosition(self.base_offset + relative, position)
 
     @property

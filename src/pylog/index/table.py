@@ -61,7 +61,7 @@ class EntryTable:
         """Returns the entries from index `first` on, in file format. O(n), a copy."""
         return bytes(self.table[first * self.ENTRY_SIZE : self.count * self.ENTRY_SIZE])
 
-    def _place(self, index: int) -> int:
+    def _position_of(self, index: int) -> int:
         """Returns the position of an entry in the table."""
         if not 0 <= index < self.count:
             raise InvalidArgumentError(f"there is no entry {index} in an index of {self.count}", offset=self.base_offset)

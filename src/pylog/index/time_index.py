@@ -91,7 +91,7 @@ class TimeIndex(EntryTable):
         >>> TimeIndex(10, read_only(bytes.fromhex("00000000000454c300000005")), 1).entry(0)
         TimestampOffset(timestamp=283843, offset=15)
         """
-        timestamp, relative = _ENTRY.unpack_from(self.table, self._place(index))
+        timestamp, relative = _ENTRY.unpack_from(self.table, self._position_of(index))
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     @property

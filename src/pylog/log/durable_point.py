@@ -275,7 +275,7 @@ class DurablePointFile:
         self._file = fs.open(join(directory, DURABLE_POINT), write=write)
         self.boot_mark = _boot_mark(fs, self._file)
         self.slot: DurablePoint | None = None
-        self._place = 0  # index of the next slot
+        self._next_slot = 0  # index of the next slot
         self._seen = b""
 
     def refresh(self) -> DurablePoint | None:
@@ -292,8 +292,8 @@ class DurablePointFile:
         """Updates the newest valid slot. If both are invalid, reads again; only if they stay invalid is the header lost."""
         slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         counters = [-1 if slot is None else slot.counter for slot in slots]
-        self._seen, self._place = data, 1 if counters[0] > counters[1] else 0
-        newest = slots[1 - self._place]
+        self._seen, self._next_slot = data, 1 if counters[0] > counters[1] else 0
+        newest = slots[1 - self._next_slot]
         if newest is not None and (self.slot is None or newest.counter >= self.slot.counter):
             self.slot = newest
         elif newest is None and self.slot is not None:
@@ -327,14 +327,14 @@ class DurablePointFile:
         """Prepares the next slot for `put`, with no other write in between. Cost: about 4 µs."""
         assert self.slot is not None
         slot = replace(self.slot, counter=self.slot.counter + 1, **changes)
-        data, start = slot.encoded(), self._place * SLOT_SIZE
+        data, start = slot.encoded(), self._next_slot * SLOT_SIZE
         return Prepared(slot, data, self._seen[:start].ljust(start, b"\0") + data + self._seen[start + SLOT_SIZE :])
 
     def put(self, prepared: Prepared) -> None:
         """Writes the next slot over the older one, without a sync. Cost: 2 µs."""
-        self._file.write(memoryview(prepared.data), self._place * SLOT_SIZE)
+        self._file.write(memoryview(prepared.data), self._next_slot * SLOT_SIZE)
         self.slot, self._seen = prepared.slot, prepared.whole
-        self._place = 1 - self._place
+        self._next_slot = 1 - self._next_slot
 
     def write(self, **changes: Any) -> None:
         """Prepares and writes the next slot."""

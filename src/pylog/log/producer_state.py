@@ -295,16 +295,16 @@ class ProducerStateManager:
 
 def _check_follows(batch: ProducerBatch, known: Producer) -> None:
     """Checks a batch's epoch and sequence, and that the producer has no open transaction."""
-    numbers, place = batch._asdict(), f"producer {batch.producer_id}, epoch {batch.epoch}, sequence {batch.sequence}"
+    numbers, sent = batch._asdict(), f"producer {batch.producer_id}, epoch {batch.epoch}, sequence {batch.sequence}"
     if batch.epoch < known.epoch:
-        message = f"{place}: the log has epoch {known.epoch} of this producer; close this one, another instance has replaced it"
+        message = f"{sent}: the log has epoch {known.epoch} of this producer; close this one, another instance has replaced it"
         raise ProducerFencedError(message, **numbers, expected=known.epoch)
     expected = known.next_sequence if batch.epoch == known.epoch else 0
     if batch.sequence != expected:
-        message = f"{place}: the log expects sequence {expected}; send the missing batches, or start a new epoch at sequence 0"
+        message = f"{sent}: the log expects sequence {expected}; send the missing batches, or start a new epoch at sequence 0"
         raise OutOfOrderSequenceError(message, **numbers, expected=expected)
     if known.transaction_first_offset >= 0:
-        message = f"{place}: its transaction is open since offset {known.transaction_first_offset}; end that transaction first"
+        message = f"{sent}: its transaction is open since offset {known.transaction_first_offset}; end that transaction first"
         raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
 
 

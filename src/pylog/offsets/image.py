@@ -281,11 +281,11 @@ class Image:
         """
         end = 4 + (key[2] << 8 | key[3])
         group = self.groups.get(key[4:end])
-        if value is None or group is None or key[0] or key[1] != OFFSET or (place := key[end:]) not in group.entries:
+        if value is None or group is None or key[0] or key[1] != OFFSET or (partition_key := key[end:]) not in group.entries:
             self.take(offset, key, value)
         else:
             group.named = True
-            group.entries[place] = Entry(offset, value)
+            group.entries[partition_key] = Entry(offset, value)
             group.known = None
 
     def _skip(self, offset: int, fault: str) -> None:

@@ -344,7 +344,7 @@ class OffsetManager:
         with there.exclusively():  # a commit that has passed its check is in the log then
             self._delete(there, found, f"topic {topic} was deleted")
 
-    def look(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
+    def read_group(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
         name = checked_group(group_id)
 

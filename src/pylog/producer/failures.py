@@ -18,12 +18,12 @@ class _Failed(NamedTuple):
     """A batch that failed.
 
     Attributes:
-        place: its topic, with the partition if that is known.
+        partition: its topic, with the partition if that is known.
         size: the number of its records.
         outcome: its error, and the records whose outcome was checked.
     """
 
-    place: str
+    partition: str
     size: int
     outcome: Outcome
 
@@ -42,8 +42,8 @@ class DeliveryFailures:
     def note(self, futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
         """Keeps a failed batch until the next report. All its records belong to one topic."""
         topic = route_of(futures[0]).topic
-        place = topic if outcome.partition < 0 else f"{topic}-{outcome.partition}"
-        self._kept.append(_Failed(place, len(futures), outcome))
+        partition = topic if outcome.partition < 0 else f"{topic}-{outcome.partition}"
+        self._kept.append(_Failed(partition, len(futures), outcome))
 
     @property
     def are_many(self) -> bool:
@@ -54,12 +54,12 @@ class DeliveryFailures:
         """Logs the number of unchecked failed records of each partition, and its first error. Reports each record once."""
         found: dict[str, tuple[int, Exception | None]] = {}
         for failed in self._taken():
-            count, first = found.get(failed.place, (0, failed.outcome.error))
-            found[failed.place] = count + failed.unobserved, first
-        found = {place: (count, error) for place, (count, error) in found.items() if count}
+            count, first = found.get(failed.partition, (0, failed.outcome.error))
+            found[failed.partition] = count + failed.unobserved, first
+        found = {partition: (count, error) for partition, (count, error) in found.items() if count}
         if not found:
             return
-        parts = [f"{place}: {count} ({type(error).__name__}: {error})" for place, (count, error) in found.items()]
+        parts = [f"{partition}: {count} ({type(error).__name__}: {error})" for partition, (count, error) in found.items()]
         more = f"; and {len(parts) - _MOST_NAMED} more partitions" if len(parts) > _MOST_NAMED else ""
         LOGGER.error(
             "%d records were sent but not acknowledged, and their outcome was not checked: %s%s. "

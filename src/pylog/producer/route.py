@@ -34,7 +34,7 @@ class Route:
         timestamps: the range of timestamps that the topic accepts; None accepts all.
         keyed, named, timed, headed: true if any record had a key, a partition, a timestamp, headers.
         partitioner: for records without an explicit partition.
-        looked_at: when the topic was read, in seconds of the monotonic clock.
+        read_at: when the topic was read, in seconds of the monotonic clock.
         changes: the store's count of topic changes at that time.
         tightened: true if a limit became stricter: records sent before may have to be refused now.
     """
@@ -55,7 +55,7 @@ class Route:
 
         Args:
             topic: the topic as just read.
-            now, changes: the new values of `looked_at` and `changes`.
+            now, changes: the new values of `read_at` and `changes`.
         """
         before = self.limit, self.compacted
         self.partitions = topic.partition_ids
@@ -68,7 +68,7 @@ class Route:
         self.stamped = topic.config.log_append_time
         self.timestamps = timestamp_bounds(topic.config, topic.name)
         self.tightened = self.tightened or self.limit < before[0] or (self.compacted and not before[1])
-        self.looked_at, self.changes = now, changes
+        self.read_at, self.changes = now, changes
 
     def takes(self, key: bytes | None, size: int) -> PylogError | None:
         """Returns the error if the topic does not accept a record; `size` includes the batch header. None if it does."""
@@ -78,7 +78,7 @@ class Route:
 
     def distrust(self) -> None:
         """Makes the next send read the topic again."""
-        self.looked_at = -math.inf
+        self.read_at = -math.inf
 
     def numbering(self, partition: int) -> Numbering:
         """Returns the numbers of the producer's batches for a partition."""

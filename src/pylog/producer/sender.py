@@ -210,7 +210,7 @@ class Sender:
         """True if a topic must be read again: the store has changed a topic since, or the metadata is too old."""
         if route.changes != self._manager.topic_changes:
             return True
-        return self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000
+        return self._clock.monotonic() - route.read_at > self._config.metadata_max_age_ms / 1000
 
     def renew_at_once(self, route: Route) -> None:
         """Reads the topic and updates the cached metadata."""

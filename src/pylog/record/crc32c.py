@@ -113,18 +113,18 @@ if _HARDWARE is not None and {"+avx512f", "+vpclmulqdq"} <= _features():  # carr
             power = ir.Constant(_V512, _FOLD)
             crc, at, count = args
 
-            def place(index: Any, lane: int) -> Any:
+            def address_of(index: Any, lane: int) -> Any:
                 return b.add(at, b.add(b.mul(index, I64(FOLDED)), I64(LINE * lane)))
 
             def loaded(index: Any, lane: int) -> Any:
-                return b.load(b.inttoptr(place(index, lane), _V512.as_pointer()), align=1)
+                return b.load(b.inttoptr(address_of(index, lane), _V512.as_pointer()), align=1)
 
             lanes = [cgutils.alloca_once_value(b, loaded(I64(0), lane)) for lane in range(4)]
             first = b.load(lanes[0])
             b.store(b.insert_element(first, b.xor(crc, b.extract_element(first, I32(0))), I32(0)), lanes[0])
             with cgutils.for_range(b, count, start=I64(1)) as loop:
                 for number, lane in enumerate(lanes):
-                    emit_prefetch(b, b.add(place(loop.index, number), I64(AHEAD)))
+                    emit_prefetch(b, b.add(address_of(loop.index, number), I64(AHEAD)))
                     value = b.load(lane)
                     moved = b.xor(b.call(product, [value, power, I8(0x00)]), b.call(product, [value, power, I8(0x11)]))
                     b.store(b.xor(moved, loaded(loop.index, number)), lane)

@@ -134,9 +134,9 @@ def encode_few(
 def _encoded(row: int, first: int, given: Plain) -> bytes:
     """Returns an encoded record after its size."""
     stamp, key, value, headers = given
-    place = varint(_between(first, stamp)) + varint(row) if row else b"\0\0"
+    deltas = varint(_between(first, stamp)) + varint(row) if row else b"\0\0"
     record = (
-        b"\0" + place + (b"\x01" if key is None else _sized(key)) + _sized(value) + (varint(len(headers)) if headers else b"\0")
+        b"\0" + deltas + (b"\x01" if key is None else _sized(key)) + _sized(value) + (varint(len(headers)) if headers else b"\0")
     )
     if headers:
         record += b"".join([_sized(name) + _sized(held) for name, held in headers])

@@ -146,11 +146,11 @@ def find_by_time(
     start = address(buffer)
     stop = start + min(end, buffer.size)
     entry = floor64(address(times), _TIME_ENTRY_SIZE, min(time_count, times.size // _TIME_ENTRY_SIZE), timestamp)
-    place = address(times) + entry * _TIME_ENTRY_SIZE
-    named = base_offset + be32(place + 8) if entry >= 0 else i64(-1)
+    entry_at = address(times) + entry * _TIME_ENTRY_SIZE
+    named = base_offset + be32(entry_at + 8) if entry >= 0 else i64(-1)
     from_offset = max(base_offset, offset, named)
     at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
-    if entry >= 0 and named >= offset and not _has_batch(at, stop, named, be64(place)):
+    if entry >= 0 and named >= offset and not _has_batch(at, stop, named, be64(entry_at)):
         result[F_BATCH_AT] = at - start
         return BAD_HEADER
     return _first_record(start, at, stop, count > 0, base_offset - 1, from_offset, offset, timestamp, True, result)

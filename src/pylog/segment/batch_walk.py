@@ -87,7 +87,7 @@ class WalkedRange(NamedTuple):
     damage: Damage | None
 
 
-class _Place(NamedTuple):
+class _WalkState(NamedTuple):
     """Where a walk stands: no batch from `position` on may have an offset below `floor`."""
 
     position: int
@@ -124,39 +124,39 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
 def _walked(segment: LogSegment, position: int, end: int, following: int | None, verify: bool) -> Iterator[WalkedRange]:
     seal = _seal_of(segment)
     sealed = None if seal is None else SealedReader(seal, ahead=segment)
-    place, fault = _start(segment, position if seal is None else seal.mark_before(position)), None
-    while place.position < end:
+    walked, fault = _start(segment, position if seal is None else seal.mark_before(position)), None
+    while walked.position < end:
         fault = None
-        for region in segment.regions(place.position, end, verify=verify):
-            table, fault = _checked(segment, region, end, following, place, verify)
+        for region in segment.regions(walked.position, end, verify=verify):
+            table, fault = _checked(segment, region, end, following, walked, verify)
             if seal is not None and sealed is not None and table.shape[1]:
                 table, fault = _as_sealed(segment, seal, sealed, region, table, fault)
             if table.shape[1]:
-                place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
-            damage = None if fault is None else _measured(segment, fault, place.floor, end)
+                walked = _WalkState(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
+            damage = None if fault is None else _measured(segment, fault, walked.floor, end)
             if table.shape[1] or damage is not None:
                 yield WalkedRange(region.buffer, table, region.shift, damage)
             if damage is not None:
-                place = _Place(damage.end, max(place.floor, damage.next_offset or 0))
+                walked = _WalkState(damage.end, max(walked.floor, damage.next_offset or 0))
                 break
         if fault is None:
             break
-    if fault is None and following is not None and place.floor < following and _has_lost_its_end(segment):
+    if fault is None and following is not None and walked.floor < following and _has_lost_its_end(segment):
         why = "is missing: the file was longer when it was sealed"
         yield WalkedRange(
-            np.empty(0, np.uint8), np.empty((COLUMN_COUNT, 0), np.int64), end, Damage(end, end, place.floor, None, why)
+            np.empty(0, np.uint8), np.empty((COLUMN_COUNT, 0), np.int64), end, Damage(end, end, walked.floor, None, why)
         )
 
 
-def _start(segment: LogSegment, position: int) -> _Place:
+def _start(segment: LogSegment, position: int) -> _WalkState:
     """A position from an index, whose entry confirms the offsets of the batch there."""
     head = peek(segment, position) if position else None
     if segment.index_is_of_headers:
-        return _Place(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
+        return _WalkState(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
     if head is None:
-        return _Place(position, segment.base_offset)
+        return _WalkState(position, segment.base_offset)
     entry = segment.offset_index().lookup(head.last_offset)
-    return _Place(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
+    return _WalkState(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
 
 
 def _seal_of(segment: LogSegment) -> Seal | None:
@@ -197,7 +197,7 @@ def peek(segment: LogSegment, position: int) -> Neighbour | None:
 
 
 def _checked(
-    segment: LogSegment, region: Region, end: int, following: int | None, place: _Place, verify: bool
+    segment: LogSegment, region: Region, end: int, following: int | None, walked: _WalkState, verify: bool
 ) -> tuple[Table, _Fault | None]:
     """Returns the region's batches before the first faulty one, and its fault."""
     table = region.table
@@ -206,12 +206,12 @@ def _checked(
     if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
         good -= 1  # its length may be wrong too, which explains why no batch follows it
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
-    behind = _behind(segment, region, end, following, fault)
-    broken = _first_broken_at_a_gap(region, good, place, behind)
+    after = _behind(segment, region, end, following, fault)
+    broken = _first_broken_at_a_gap(region, good, walked, after)
     if broken is not None:
         good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
-        behind = None
-    suspect = first_suspect(table[:, :good], place.floor, place.before, behind)
+        after = None
+    suspect = first_suspect(table[:, :good], walked.floor, walked.before, after)
     at_end = suspect is None and fault is None and region.end >= end and good > 0
     if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # where that begins is not in doubt
         suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
@@ -237,7 +237,7 @@ def _behind(segment: LogSegment, region: Region, end: int, following: int | None
     return Neighbour(following, following, int(region.table[LEADER_EPOCH, -1]))
 
 
-def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Neighbour | None) -> int | None:
+def _first_broken_at_a_gap(region: Region, count: int, walked: _WalkState, after: Neighbour | None) -> int | None:
     """Returns the first batch with a bad CRC next to a gap in the offsets: its offsets or its length caused the gap.
 
     A batch that says that it is longer than it is hides those that follow it; one that reaches too far makes its neighbours
@@ -246,10 +246,10 @@ def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Ne
     table = region.table[:, :count]
     if not count:
         return None
-    first = table[BASE_OFFSET] if behind is None else np.append(table[BASE_OFFSET], behind.base_offset)
-    expected = np.append(place.floor, table[LAST_OFFSET] + 1)[: first.size]
+    first = table[BASE_OFFSET] if after is None else np.append(table[BASE_OFFSET], after.base_offset)
+    expected = np.append(walked.floor, table[LAST_OFFSET] + 1)[: first.size]
     gaps = np.flatnonzero(first != expected)
-    if place.before is None and gaps.size and gaps[0] == 0:
+    if walked.before is None and gaps.size and gaps[0] == 0:
         gaps = gaps[1:]  # compaction may have removed records before a segment's first batch
     if not gaps.size:
         return None
@@ -315,18 +315,18 @@ def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
     A misplaced sector brings good batches from elsewhere, whose offsets do not continue. Of those
     within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
     """
-    places: list[int] = []
+    positions: list[int] = []
     found: int | None = position
     while found is not None:
-        places.append(found)
-        behind = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
-        found = segment.file().find_batch(behind, min(end, position + _SECTORS), floor) if behind < end else None
-    offsets = [offset_at(segment, place) for place in places]
-    longest = [1] * len(places)  # of the rows that begin with each batch
-    for number in reversed(range(len(places))):
-        later = (longest[other] for other in range(number + 1, len(places)) if offsets[other] > offsets[number])
+        positions.append(found)
+        after = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
+        found = segment.file().find_batch(after, min(end, position + _SECTORS), floor) if after < end else None
+    offsets = [offset_at(segment, walked) for walked in positions]
+    longest = [1] * len(positions)  # of the rows that begin with each batch
+    for number in reversed(range(len(positions))):
+        later = (longest[other] for other in range(number + 1, len(positions)) if offsets[other] > offsets[number])
         longest[number] += max(later, default=0)
-    return max(zip(longest, places, strict=True))[1]
+    return max(zip(longest, positions, strict=True))[1]
 
 
 def _declared_size(head: Bytes) -> int:
@@ -336,16 +336,16 @@ def _declared_size(head: Bytes) -> int:
 def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
     """Whether a plausible frame with a later offset begins where the batch at `position` ends."""
     head = segment.file().read(position, FRAME_SIZE)
-    behind = position + _declared_size(head)
-    if behind >= end:
-        return behind == end
-    following = segment.file().read(behind, FRAME_SIZE)
+    after = position + _declared_size(head)
+    if after >= end:
+        return after == end
+    following = segment.file().read(after, FRAME_SIZE)
     if not following.any():  # zeros that were written ahead are no frame, and the end for batches
-        return segment.file().is_blank(behind, end)
+        return segment.file().is_blank(after, end)
     if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
         return False
     last = peek(segment, position)
-    return offset_at(segment, behind) > (offset_at(segment, position) if last is None else last.last_offset)
+    return offset_at(segment, after) > (offset_at(segment, position) if last is None else last.last_offset)
 
 
 def is_preallocated(segment: LogSegment, damage: Damage) -> bool:

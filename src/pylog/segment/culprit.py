@@ -26,13 +26,13 @@ def narrowed(segment: LogSegment, seal: Seal, altered: Altered) -> Altered:
     Cost: for each batch of the interval, 136 digests of the batches after it.
     """
     digest, expected = seal.digest_at(altered.start), seal.digest_at(altered.end)
-    headers, places = _headers(segment, altered)
-    if digest is None or expected is None or len(headers) > _MOST_BATCHES or not places or places[-1].end != altered.end:
+    headers, ranges = _headers(segment, altered)
+    if digest is None or expected is None or len(headers) > _MOST_BATCHES or not ranges or ranges[-1].end != altered.end:
         return altered
     for at, header in enumerate(headers):
         rest = b"".join(headers[at + 1 :])
         if any(extend(extend(digest, flipped), rest) == expected for flipped in _flipped(header)):
-            return places[at]
+            return ranges[at]
         digest = extend(digest, header)
     return altered
 
@@ -40,13 +40,13 @@ def narrowed(segment: LogSegment, seal: Seal, altered: Altered) -> Altered:
 def _headers(segment: LogSegment, altered: Altered) -> tuple[list[bytes], list[Altered]]:
     """Returns the prefixes of the batches of an interval, and the range of each batch."""
     headers: list[bytes] = []
-    places: list[Altered] = []
+    ranges: list[Altered] = []
     for region in segment.regions(altered.start, altered.end):
         joined = prefixes(region.buffer, region.table) if region.table.shape[1] else b""
         headers += [joined[first : first + PREFIX_SIZE] for first in range(0, len(joined), PREFIX_SIZE)]
         starts = (region.table[POSITION] + region.shift).tolist()
-        places += [Altered(start, start + size) for start, size in zip(starts, region.table[SIZE].tolist(), strict=True)]
-    return headers, places
+        ranges += [Altered(start, start + size) for start, size in zip(starts, region.table[SIZE].tolist(), strict=True)]
+    return headers, ranges
 
 
 def _flipped(header: bytes) -> list[bytes]:

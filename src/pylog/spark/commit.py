@@ -91,7 +91,7 @@ def commit_job(access: StoreAccess, job: str, files: Sequence[StagedFile], how: 
     _make_ready(access.store, staged, how)
     for partition in staged.partitions():
         _append(access, partition, staged, how)
-    trace.line(trace.SPARK_COMMITTED, job=job, records=staged.total(), partitions=trace.places(staged.partitions()))
+    trace.line(trace.SPARK_COMMITTED, job=job, records=staged.total(), partitions=trace.names_of(staged.partitions()))
     remove_staged(access.fs, access.root, job)
 
 
@@ -193,7 +193,7 @@ def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeat
     write_intent(access.fs, access.root, finished)
     event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
     facts = {"query": intent.query, "batch": intent.batch, "records": staged.total()}
-    trace.line(event, **facts, partitions=trace.places(staged.partitions()))
+    trace.line(event, **facts, partitions=trace.names_of(staged.partitions()))
     return finished
 
 

@@ -60,15 +60,15 @@ class Driver:
 
     def _begin(self) -> StreamOffset:
         self._open_group()
-        there = self._watch.look(strict=True)
-        sight = self._target or there
-        check_all_named(self._options.start, sight.homes, "startingOffsets")
+        there = self._watch.refresh(strict=True)
+        seen = self._target or there
+        check_all_named(self._options.start, seen.homes, "startingOffsets")
         return StreamOffset(
-            {partition: self._start_of(partition, sight) for partition in sight.homes if partition in there.homes}, sight.ids
+            {partition: self._start_of(partition, seen) for partition in seen.homes if partition in there.homes}, seen.ids
         )
 
-    def _start_of(self, partition: TopicPartition, sight: PartitionsSeen) -> int:
-        bounds = PartitionBounds(sight.homes[partition], partition, sight.starts[partition], sight.ends[partition], self._options)
+    def _start_of(self, partition: TopicPartition, seen: PartitionsSeen) -> int:
+        bounds = PartitionBounds(seen.homes[partition], partition, seen.starts[partition], seen.ends[partition], self._options)
         log = self._watch.log(partition) if is_by_time(self._options.start) else None
         return bounds.within(bounds.resolve(self._options.start, log, "starting"), "starting")
 
@@ -76,7 +76,7 @@ class Driver:
 
     def end_here(self) -> None:
         """Takes where the topics end now as the end of the query."""
-        self._target = self._watch.look()
+        self._target = self._watch.refresh()
 
     def next_end(self, start: JsonObject, *, limited: bool) -> JsonObject:
         """Returns the end of the next micro-batch; `start` itself if it must wait.
@@ -90,38 +90,38 @@ class Driver:
         if not first:
             self.commit(start)  # the previous micro-batch is complete: Spark reports that only when it begins the next one
         at = StreamOffset.from_json(start)
-        sight, ends = steadily(lambda: self._next_ends(at, limited=limited))
-        self._last = sight
-        if (limited and self._is_delayed(at, sight)) or not (first or is_news(ends, at, sight.ids)):
+        seen, ends = steadily(lambda: self._next_ends(at, limited=limited))
+        self._last = seen
+        if (limited and self._is_delayed(at, seen)) or not (first or is_news(ends, at, seen.ids)):
             return start
-        return StreamOffset(ends, sight.ids, at.positions if first else None).to_json()
+        return StreamOffset(ends, seen.ids, at.positions if first else None).to_json()
 
     def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[PartitionsSeen, PartitionPositions]:
-        sight = self._target or self._watch.look()
-        return sight, self._limited(start, sight) if limited else sight.ends
+        seen = self._target or self._watch.refresh()
+        return seen, self._limited(start, seen) if limited else seen.ends
 
-    def _is_delayed(self, start: StreamOffset, sight: PartitionsSeen) -> bool:
+    def _is_delayed(self, start: StreamOffset, seen: PartitionsSeen) -> bool:
         """Returns whether to wait for more records. A query that ends does not wait."""
         limits, now_ms = self._options.limits, self._clock.now_ms()
         if limits.min_offsets is None or self._target is not None:
             return False
         waited = self._last_batch_ms is None or now_ms - self._last_batch_ms >= limits.max_delay_ms
-        if not waited and rates.is_too_little(limits.min_offsets, begins(start, sight), sight.ends):
+        if not waited and rates.is_too_little(limits.min_offsets, begins(start, seen), seen.ends):
             return True
         self._last_batch_ms = now_ms
         return False
 
-    def _limited(self, start: StreamOffset, sight: PartitionsSeen) -> PartitionPositions:
-        limits, froms, ends = self._options.limits, begins(start, sight), sight.ends
+    def _limited(self, start: StreamOffset, seen: PartitionsSeen) -> PartitionPositions:
+        limits, froms, ends = self._options.limits, begins(start, seen), seen.ends
         if limits.max_offsets is not None:
             ends = rates.at_most(limits.max_offsets, froms, ends)
-        return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, sight)
+        return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, seen)
 
     def _within_bytes(
-        self, limit: int, froms: PartitionPositions, ends: PartitionPositions, sight: PartitionsSeen
+        self, limit: int, froms: PartitionPositions, ends: PartitionPositions, seen: PartitionsSeen
     ) -> PartitionPositions:
         """Returns an end after about `max_bytes` bytes, at batch boundaries."""
-        spans = {partition: (max(froms[partition], sight.starts[partition]), end) for partition, end in ends.items()}
+        spans = {partition: (max(froms[partition], seen.starts[partition]), end) for partition, end in ends.items()}
         sizes = {partition: max(1, self._watch.size(partition, *span)) for partition, span in spans.items() if span[0] < span[1]}
         shares = rates.prorated(limit, sizes)
         cuts = {partition: self._watch.first_cut(partition, *spans[partition], shares[partition]) for partition in sizes}
@@ -150,21 +150,21 @@ class Driver:
         return steadily(lambda: self._plan(since, until))
 
     def _plan(self, start: StreamOffset, end: StreamOffset) -> list[LogSlice]:
-        sight = self._watch.look()
+        seen = self._watch.refresh()
         read_before = start.positions.keys() | end.positions.keys()
         dropped = read_before - matching(read_before, self._options.subscription)
-        found, losses = ranges(start, end, sight, dropped)
-        self._report(losses, sight)
+        found, losses = ranges(start, end, seen, dropped)
+        self._report(losses, seen)
         outlines = {partition: self._watch.outline(partition) for partition in found}
         extents = [
-            extent_between(outlines[partition], sight.homes[partition], partition, *span, self._options)
+            extent_between(outlines[partition], seen.homes[partition], partition, *span, self._options)
             for partition, span in found.items()
         ]
-        return slices(lambda _, partition: outlines[partition], extents, self._options, sight.ids)
+        return slices(lambda _, partition: outlines[partition], extents, self._options, seen.ids)
 
-    def _report(self, losses: Sequence[Loss], sight: PartitionsSeen) -> None:
+    def _report(self, losses: Sequence[Loss], seen: PartitionsSeen) -> None:
         if losses:
-            path = sight.homes.get(losses[0].partition, ", ".join(self._options.paths))
+            path = seen.homes.get(losses[0].partition, ", ".join(self._options.paths))
             fail = self._options.scan.fail_on_data_loss
             report_data_loss(summary(losses), path=path, offset=losses[0].offset, fail=fail)
 
@@ -181,10 +181,10 @@ class Driver:
         """
         if self._group is None or end == self._committed:
             return
-        at, sight = StreamOffset.from_json(end), self._watch.look()
-        gone = at.recreated(sight.ids)
+        at, seen = StreamOffset.from_json(end), self._watch.refresh()
+        gone = at.recreated(seen.ids)
         known = {partition: offset for partition, offset in at.positions.items() if partition.topic not in gone}
-        self._group.commit({partition: offset for partition, offset in known.items() if offset <= sight.ends.get(partition, -1)})
+        self._group.commit({partition: offset for partition, offset in known.items() if offset <= seen.ends.get(partition, -1)})
         self._committed = end
 
     def _open_group(self) -> None:

@@ -30,15 +30,15 @@ class Loss(NamedTuple):
     offset: int
 
 
-def begins(start: StreamOffset, sight: PartitionsSeen) -> dict[TopicPartition, int]:
+def begins(start: StreamOffset, seen: PartitionsSeen) -> dict[TopicPartition, int]:
     """Where the next micro-batch begins in each partition that is there: a new one, and one made again, is read from its start.
 
     Args:
         start: the position of the stream.
-        sight: the current partitions and their ends.
+        seen: the current partitions and their ends.
     """
-    known = _known(start, sight.ids)
-    return {partition: known.get(partition, first) for partition, first in sight.starts.items()}
+    known = _known(start, seen.ids)
+    return {partition: known.get(partition, first) for partition, first in seen.starts.items()}
 
 
 def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
@@ -48,27 +48,27 @@ def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, 
 
 
 def ranges(
-    start: StreamOffset, end: StreamOffset, sight: PartitionsSeen, dropped: Collection[TopicPartition] = ()
+    start: StreamOffset, end: StreamOffset, seen: PartitionsSeen, dropped: Collection[TopicPartition] = ()
 ) -> tuple[dict[TopicPartition, MicroBatchRange], list[Loss]]:
     """Returns the ranges that a micro-batch reads, and the losses.
 
     Args:
         start, end: of the micro-batch.
-        sight: the partitions as they are now.
+        seen: the partitions as they are now.
         dropped: the partitions of the checkpoint that the query's options no longer name, as they may be there still.
     """
     gone = sorted(start.positions.keys() - end.positions.keys())
     losses = [_left(partition, start.positions[partition], partition in dropped) for partition in gone]
-    known, replaced = _known(start, end.ids), end.recreated(sight.ids)
+    known, replaced = _known(start, end.ids), end.recreated(seen.ids)
     found: dict[TopicPartition, MicroBatchRange] = {}
     for partition, until in sorted(end.positions.items()):
         if partition in dropped:
             losses.append(_left(partition, start.positions.get(partition, 0), True))
             continue
-        if partition not in sight.ends or partition.topic in replaced:
+        if partition not in seen.ends or partition.topic in replaced:
             losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
             continue
-        there = MicroBatchRange(sight.starts[partition], sight.ends[partition])
+        there = MicroBatchRange(seen.starts[partition], seen.ends[partition])
         if partition not in known:
             losses += _late(partition, start.positions.get(partition), there)
         wanted = MicroBatchRange(known.get(partition, there.start), until)

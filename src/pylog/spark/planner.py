@@ -139,8 +139,8 @@ PartitionHome = tuple[TopicPartition, str]  # a partition, and the log directory
 def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[PartitionHome]) -> list[Extent]:
     """Returns the extents of each partition, in order. Runs in any process, because it opens the directories itself."""
     with opened({home for _, home in homes}) as roots:
-        looks = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
-        return [extent for look in looks for extent in steadily(look)]
+        reads = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
+        return [extent for read in reads for extent in steadily(read)]
 
 
 def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:

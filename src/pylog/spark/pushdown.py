@@ -64,7 +64,7 @@ class Pruning:
     """The part of a read that predicates keep.
 
     Attributes:
-        places: predicates on topics and partitions, all of which must hold.
+        partition_filters: predicates on topics and partitions, all of which must hold.
         offsets: the ranges of offsets.
         timestamp: milliseconds: no earlier record is wanted; None if any may be.
 
@@ -74,13 +74,13 @@ class Pruning:
     (NumberRange(start=7, end=10), NumberRange(start=20, end=25))
     """
 
-    places: tuple[Filter, ...] = ()
+    partition_filters: tuple[Filter, ...] = ()
     offsets: Ranges = EVERYTHING
     timestamp: int | None = None
 
     def keeps(self, partition: TopicPartition) -> bool:
         """Returns whether the predicates may match records of a partition, judged by its name."""
-        return bool(self.offsets) and all(_holds(each, getattr(partition, _column(each))) for each in self.places)
+        return bool(self.offsets) and all(_holds(each, getattr(partition, _column(each))) for each in self.partition_filters)
 
     def within(self, start: int, end: int) -> Ranges:
         """The ranges of offsets from `start` to before `end`."""
@@ -103,13 +103,13 @@ def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
     >>> left.within(0, 100), residual
     ((NumberRange(start=42, end=100),), [EqualTo(attribute=('value',), value=b'paid')])
     """
-    places: list[Filter] = []
+    partition_filters: list[Filter] = []
     offsets, times = EVERYTHING, EVERYTHING
     residual: list[Filter] = []
     for each in filters:
         column = _column(each)
-        if column in _PLACES and _understood(each, _PLACES[column]):
-            places.append(each)
+        if column in _PARTITION_COLUMNS and _understood(each, _PARTITION_COLUMNS[column]):
+            partition_filters.append(each)
             continue
         found = _numbers(each, _offset) if column == "offset" else None
         if found is not None:
@@ -124,7 +124,7 @@ def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
     whole = _in_milliseconds(times)
     if not whole:
         return Pruning(offsets=()), residual
-    return Pruning(tuple(places), offsets, None if whole[0].start == _LOW else whole[0].start), residual
+    return Pruning(tuple(partition_filters), offsets, None if whole[0].start == _LOW else whole[0].start), residual
 
 
 def _column(each: Filter) -> str:
@@ -138,7 +138,7 @@ def _column(each: Filter) -> str:
 
 # ---- decided for a value -------------------------------------------------------------------------------------------------
 
-_PLACES: Final[Mapping[str, type]] = {"topic": str, "partition": int}
+_PARTITION_COLUMNS: Final[Mapping[str, type]] = {"topic": str, "partition": int}
 _COMPARISONS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
     EqualNullSafe: operator.eq,

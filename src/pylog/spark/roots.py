@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pylog
 from pylog.directory.checkpoints import LOG_START, NEW_MARKER, Checkpoint, read_marker
 from pylog.fs import OsFileSystem, join
-from pylog.log.reading.fast_outline import Glance, glance, is_still_so
+from pylog.log.reading.fast_outline import FastOutline, fast_outline, is_still_so
 from pylog.log.reading.outline import PartitionExtent
 from pylog.record.types import TopicPartition
 from pylog.topics.listing import find_topics
@@ -47,21 +47,21 @@ class Root:
         self._log_starts = self._checkpoint.offsets()
         return find_topics(self._fs, self.path)
 
-    def glance(self, partition: TopicPartition) -> Glance | None:
+    def fast_outline(self, partition: TopicPartition) -> FastOutline | None:
         """Returns a partition's outline if names and headers suffice; see `pylog.log.reading.fast_outline`."""
         start = self._log_starts.get(partition)
-        seen = glance(self._fs, self._directory(partition), start or 0, ours=self._ours)
+        seen = fast_outline(self._fs, self._directory(partition), start or 0, ours=self._ours)
         if start is not None and seen is not None and start < seen.outline.bases[0]:
             return None  # its first part may be in a remote tier
         return seen
 
-    def is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
-        """Returns whether a partition is unchanged since an earlier glance."""
+    def is_still_so(self, partition: TopicPartition, seen: FastOutline) -> bool:
+        """Returns whether a partition is unchanged since an earlier outline."""
         return is_still_so(self._fs, self._directory(partition), seen)
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
         """A partition's outline; raises what `Store.log` does."""
-        seen = self.glance(partition)
+        seen = self.fast_outline(partition)
         if seen is not None:
             return seen.outline
         from pylog.store import manager_of  # with the engine, which most plans do without

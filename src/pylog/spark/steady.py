@@ -9,7 +9,7 @@ from pylog.errors import StorageFailedError
 
 Result = TypeVar("Result")
 
-LOOKS = 10  # attempts while compaction or retention replaces files faster than they can be read
+ATTEMPTS = 10  # attempts while compaction or retention replaces files faster than they can be read
 
 
 def steadily(act: Callable[[], Result]) -> Result:
@@ -24,7 +24,7 @@ def steadily(act: Callable[[], Result]) -> Result:
     >>> steadily(lambda: 7)
     7
     """
-    for _ in range(LOOKS - 1):
+    for _ in range(ATTEMPTS - 1):
         try:
             return act()
         except StorageFailedError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.reading import planning
-from pylog.log.reading.fast_outline import Glance
+from pylog.log.reading.fast_outline import FastOutline
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
@@ -23,7 +23,7 @@ from pylog.spark.roots import Root
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
 
-LOOKS = 3  # attempts if topics are deleted and created again in between; the next micro-batch refreshes anyway
+ATTEMPTS = 3  # attempts if topics are deleted and created again in between; the next micro-batch refreshes anyway
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class PartitionsSeen:
 
 @dataclass
 class _Kept:
-    """A partition with its source and state: a glance while that is current, then the open log."""
+    """A partition with its source and state: an outline of its headers while that is current, then the open log."""
 
     home: str
     topic_id: str | None
-    seen: Glance | None = None
+    outline: FastOutline | None = None
     log: PartitionLog | None = None
 
 
@@ -65,7 +65,7 @@ class PartitionTracker:
         self._roots: dict[str, Root] = {}
         self._kept: dict[TopicPartition, _Kept] = {}
 
-    def look(self, *, strict: bool = False) -> PartitionsSeen:
+    def refresh(self, *, strict: bool = False) -> PartitionsSeen:
         """Returns the current partitions and ends.
 
         Args:
@@ -78,18 +78,18 @@ class PartitionTracker:
 
         Cost: a listing of each directory, a small file of each topic, and a pread of each partition in which nothing is new.
         """
-        sight = self._look(self._homes(strict=strict))
-        for _ in range(LOOKS - 1):
-            if sight.ids == topic_ids(sight.homes):
+        seen = self._read(self._homes(strict=strict))
+        for _ in range(ATTEMPTS - 1):
+            if seen.ids == topic_ids(seen.homes):
                 break
-            sight = self._look(self._homes(strict=strict))
-        return sight
+            seen = self._read(self._homes(strict=strict))
+        return seen
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Returns a log that the last refresh found. Opens it if necessary, and keeps it open."""
         kept = self._kept[partition]
         if kept.log is None:
-            kept.seen, kept.log = None, self._roots[kept.home].log(partition)
+            kept.outline, kept.log = None, self._roots[kept.home].log(partition)
         return kept.log
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
@@ -98,7 +98,7 @@ class PartitionTracker:
         Raises:
             UnknownTopicOrPartitionError: it was deleted since.
         """
-        seen = self._kept[partition].seen
+        seen = self._kept[partition].outline
         return outline_of(self.log(partition).snapshot(at_least=0)) if seen is None else seen.outline
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
@@ -118,7 +118,7 @@ class PartitionTracker:
             return plan(outline)
         except StorageFailedError:
             kept = self._kept[partition]
-            kept.seen = None
+            kept.outline = None
             if kept.log is not None:
                 kept.log.snapshot(wait=True)
             raise
@@ -148,7 +148,7 @@ class PartitionTracker:
 
     # ---- starts and ends -----------------------------------------------------------------------------------------------------
 
-    def _look(self, homes: Mapping[TopicPartition, str]) -> PartitionsSeen:
+    def _read(self, homes: Mapping[TopicPartition, str]) -> PartitionsSeen:
         ids = topic_ids(homes)
         self._drop(partition for partition in list(self._kept) if partition not in homes)
         spans = {}
@@ -163,10 +163,10 @@ class PartitionTracker:
         kept = self._kept.get(partition)
         if kept is None or (kept.home, kept.topic_id) != (home, topic_id):
             self._drop([partition])
-            seen = None if self._committed else self._roots[home].glance(partition)  # open transactions are not seen at a glance
-            kept = self._kept[partition] = _Kept(home, topic_id, seen)
-        elif kept.seen is not None and not self._is_still_so(partition, kept.seen):
-            kept.seen = None  # it has new records: following the open log costs less than reading its metadata again
+            outline = None if self._committed else self._roots[home].fast_outline(partition)
+            kept = self._kept[partition] = _Kept(home, topic_id, outline)
+        elif kept.outline is not None and not self._is_still_so(partition, kept.outline):
+            kept.outline = None  # it has new records: following the open log costs less than reading its metadata again
         try:
             return self._span_of(partition)
         except UnknownTopicOrPartitionError:
@@ -174,15 +174,15 @@ class PartitionTracker:
             raise
 
     def _span_of(self, partition: TopicPartition) -> tuple[int, int]:
-        seen = self._kept[partition].seen
+        seen = self._kept[partition].outline
         if seen is not None:
             return seen.outline.start_offset, seen.outline.end_offset
         state = self.log(partition).snapshot(committed=self._committed)
         return state.start_offset, state.stable_offset if self._committed else state.end_offset
 
-    def _is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
+    def _is_still_so(self, partition: TopicPartition, outline: FastOutline) -> bool:
         with contextlib.suppress(StorageFailedError):  # opening it reports the error
-            return self._roots[self._kept[partition].home].is_still_so(partition, seen)
+            return self._roots[self._kept[partition].home].is_still_so(partition, outline)
         return False
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:

@@ -142,11 +142,11 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
     for field in schema:
         wanted = _TYPES.get(field.name)
         if wanted is not None and not isinstance(field.dataType, wanted):
-            told = " or ".join(kind.typeName() for kind in wanted)
-            raise InvalidArgumentError(f"column {field.name} is {field.dataType.simpleString()}; it must be {told}")
+            expected = " or ".join(kind.typeName() for kind in wanted)
+            raise InvalidArgumentError(f"column {field.name} is {field.dataType.simpleString()}; it must be {expected}")
         if field.name == "headers" and not _is_headers(field.dataType):
-            told = "array<struct<key:string,value:binary>>"
-            raise InvalidArgumentError(f"column headers is {field.dataType.simpleString()}; it must be {told}")
+            expected = "array<struct<key:string,value:binary>>"
+            raise InvalidArgumentError(f"column headers is {field.dataType.simpleString()}; it must be {expected}")
 
 
 def _is_headers(given: DataType) -> bool:

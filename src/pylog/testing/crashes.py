@@ -108,8 +108,8 @@ def _bytes(data: bytes) -> _FileContent:
 
 
 def _names(names: dict[str, int]) -> _DirectoryContent:
-    told = "\0".join(f"{name}/{number}" for name, number in sorted(names.items()))
-    return _DirectoryContent(names, hashlib.blake2b(told.encode(), digest_size=16).digest())
+    entries = "\0".join(f"{name}/{number}" for name, number in sorted(names.items()))
+    return _DirectoryContent(names, hashlib.blake2b(entries.encode(), digest_size=16).digest())
 
 
 class Moment:
@@ -298,8 +298,8 @@ class Moment:
             return []
         if number not in self._cuts:  # requested at each moment while it is volatile
             size = len(operation.data)
-            places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
-            self._cuts[number] = [PartialWrite(number, place, filling) for place in places for filling in FILLINGS]
+            at_bytes = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
+            self._cuts[number] = [PartialWrite(number, cut, filling) for cut in at_bytes for filling in FILLINGS]
         return self._cuts[number]
 
     def _around(self, number: int) -> list[tuple[int, ...]]:

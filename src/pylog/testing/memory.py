@@ -373,17 +373,17 @@ class MemoryFileSystem:
     def rename(self, source: str, target: str) -> None:
         """Renames atomically, replacing the target if it exists. Durable only after the directory is synced."""
         with self._running():
-            (old_place, old_name), (new_place, new_name) = self.disk.place(source), self.disk.place(target)
+            (old_directory, old_name), (new_directory, new_name) = self.disk.place(source), self.disk.place(target)
             node = self.disk.node(source)
-            if node is new_place.names.get(new_name):
+            if node is new_directory.names.get(new_name):
                 return
             if isinstance(node, DirectoryNode) and f"{target}/".startswith(f"{source}/"):
                 raise refused(errno.EINVAL, source)
-            self._check_replaceable(node, new_place.names.get(new_name), source)
-            changes = NameChange(old_place.number, old_name, None), NameChange(new_place.number, new_name, node.number)
+            self._check_replaceable(node, new_directory.names.get(new_name), source)
+            changes = NameChange(old_directory.number, old_name, None), NameChange(new_directory.number, new_name, node.number)
             if self.admit(Operation(RENAME, node.number, target, changes)):
-                del old_place.names[old_name]
-                new_place.names[new_name] = node
+                del old_directory.names[old_name]
+                new_directory.names[new_name] = node
 
     @staticmethod
     def _check_replaceable(node: Node, old: Node | None, path: str) -> None:

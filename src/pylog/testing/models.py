@@ -62,12 +62,12 @@ class Promise:
     def problems(self, found: Found, after: str) -> list[str]:
         """Returns sentences on what violates the promise after `PROCESS_DEATH` or `POWER_LOSS`; an empty list if nothing does."""
         promised = self.survives_power_loss if after == POWER_LOSS else self.survives_death
-        told = []
+        found_problems = []
         if not self.first_start <= found.start <= self.last_start:
-            told.append(f"the log starts at offset {found.start}, not between {self.first_start} and {self.last_start}")
+            found_problems.append(f"the log starts at offset {found.start}, not between {self.first_start} and {self.last_start}")
         if found.end < promised:
-            told.append(f"the log ends at offset {found.end}; all records before offset {promised} were promised")
-        return told + self._strangers(found)
+            found_problems.append(f"the log ends at offset {found.end}; all records before offset {promised} were promised")
+        return found_problems + self._strangers(found)
 
     def _strangers(self, found: Found) -> list[str]:
         """Returns a sentence on the first record that was not appended at its offset."""

@@ -58,12 +58,12 @@ class Backup:
                 self._made.add(made)
         _copied(self._fs, path, join(target, base_name(path)))
 
-    def settle(self, told: str) -> None:
+    def settle(self, manifest: str) -> None:
         """Writes a file that describes the repair, and makes all names durable."""
         if not self._made:
             self._fs.make_directory(self.path)
             self._made.add(self.path)
-        write_atomically(self._fs, self.path, MANIFEST, told.encode())
+        write_atomically(self._fs, self.path, MANIFEST, manifest.encode())
         for directory in sorted(self._made, reverse=True):
             self._fs.sync_directory(directory)
         self._fs.sync_directory(parent_of(self.path))

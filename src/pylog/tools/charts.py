@@ -65,8 +65,8 @@ def strip(sections: Iterable[StripSection], start: float, end: float) -> str:
 
 def _rectangle(x: float, width: float, height: float, kind: str, title: str) -> str:
     x = min(x, _WIDTH - width)
-    place = f'x="{x:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{text(kind)}" {place}><title>{text(title)}</title></rect>'
+    box = f'x="{x:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{text(kind)}" {box}><title>{text(title)}</title></rect>'
 
 
 def _svg(kind: str, drawn: Iterable[str]) -> str:

@@ -32,7 +32,7 @@ from pylog.segment.names import LOG, PARTITION_METADATA
 from pylog.store import Store
 from pylog.tools.adoption import kafka_topic, notes_on, server_properties
 from pylog.tools.metadata import BOOTSTRAP, KafkaTopic, bootstrap_checkpoint
-from pylog.tools.partitions import is_in_use, look_at, targets
+from pylog.tools.partitions import is_in_use, partition_reader, targets
 from pylog.tools.producers import highest_numbers
 from pylog.tools.verify import Verification, verify
 from pylog.topics.catalog import CATALOG
@@ -204,7 +204,7 @@ def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
     """Refuses bytes after a log's end that a broker would not cut off. After a clean shutdown, a broker trusts file sizes."""
     marker = join(root, CLEAN_SHUTDOWN)
     for target in targets(fs, root) if fs.exists(marker) else ():
-        state = look_at(fs, target, clock)().state
+        state = partition_reader(fs, target, clock)().state
         extra = 0 if state.active is None else state.active.file().size() - state.active_size
         if state.active is not None and extra:
             message = f"{state.active.path} has {extra} bytes after its end; remove {marker} to make the broker cut them off"

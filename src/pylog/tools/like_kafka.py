@@ -137,7 +137,7 @@ class KafkaDump:
                 lines = _batch_lines(stretch)
                 yield from _chunks(self._deep(stretch, lines, follower) if options.deep else lines)
         finally:
-            self._complain(f"Non-consecutive offsets in {file.absolute}", follower.told)
+            self._complain(f"Non-consecutive offsets in {file.absolute}", follower.complaints)
         if frames.left > 0 and options.max_bytes == _UNLIMITED:
             yield f"Found {frames.left} invalid bytes at the end of {file.name}\n"
 
@@ -357,11 +357,11 @@ class _Consecutive:
 
     def __init__(self) -> None:
         self._last = -1
-        self.told: list[str] = []
+        self.complaints: list[str] = []
 
     def take(self, offset: int) -> None:
         if offset != self._last + 1:
-            self.told.append(f"  {self._last} is followed by {offset}")
+            self.complaints.append(f"  {self._last} is followed by {offset}")
         self._last = offset
 
 

@@ -12,7 +12,7 @@ from pylog.directory.locks import KAFKA_LOCK
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import NotALogDirectoryError, PylogError
 from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, parent_of, resolved
-from pylog.log.checking.report import Look, Partition
+from pylog.log.checking.report import Partition, ReadPartition
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.loaded import Source
@@ -93,7 +93,7 @@ def _is_log(name: str) -> bool:
     return found is not None and found.suffix == LOG
 
 
-def look_at(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Look:
+def partition_reader(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> ReadPartition:
     """Returns a function that opens the partition later. It takes no lock and writes nothing."""
     return partial(_opened, fs, target, clock)
 

@@ -29,7 +29,7 @@ from pylog.segment import names
 from pylog.segment.batch_walk import Damage, WalkedRange, walk
 from pylog.segment.segment import LogSegment
 from pylog.tools.lost_markers import LostEnd, lost_ends
-from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of
+from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of
 from pylog.tools.verify import Affected, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
@@ -139,7 +139,7 @@ class PartitionPlan:
     def sentences(self) -> Iterator[str]:
         """Yields sentences on what the repair does and which offsets are lost."""
         for segment in self.segments:
-            yield _told(segment)
+            yield _sentence_on(segment)
         if self.created is not None:
             yield f"create a new segment at offset {self.created}"
         yield "rebuild indexes, producer snapshots and leader epochs"
@@ -158,7 +158,7 @@ class PartitionPlan:
         yield from map(str, self.lost_ends)
 
 
-def _told(segment: SegmentPlan) -> str:
+def _sentence_on(segment: SegmentPlan) -> str:
     if segment.pieces is None:
         return f"remove {segment.path} ({segment.size} bytes)"
     kept = sum(piece.size for piece in segment.pieces if isinstance(piece, KeptBytes))
@@ -202,7 +202,7 @@ def plan_partition(
         message = f"{target.directory} has an unfinished compaction, which is not damage"
         raise InvalidArgumentError(f"{message}: open the partition for writing once to complete it, then repair the rest")
     readable = found.readable[0].ranges if found.readable else ()
-    return _Planner(fs, target, policy, look_at(fs, target, clock)(), affected, readable).plan(whole=whole)
+    return _Planner(fs, target, policy, partition_reader(fs, target, clock)(), affected, readable).plan(whole=whole)
 
 
 class _Planner:
@@ -285,7 +285,7 @@ class _Planner:
         return changed, end
 
     def _truncate(self) -> tuple[list[SegmentPlan], int]:
-        first = min((hurt for hurt in map(self._place, self._affected) if hurt is not None), default=None)
+        first = min((hurt for hurt in map(self._position_of, self._affected) if hurt is not None), default=None)
         if first is None:
             return [], self._end
         number, position = first
@@ -322,7 +322,7 @@ class _Planner:
 
     # ---- helpers of the policies ---------------------------------------------------------------------------------------------
 
-    def _place(self, each: Affected) -> tuple[int, int] | None:
+    def _position_of(self, each: Affected) -> tuple[int, int] | None:
         """Returns the number of the segment with a finding, and the position in it; None if it is not in the log."""
         finding = each.finding
         for number, (segment, _) in enumerate(self._segments):
@@ -378,7 +378,7 @@ class _Planner:
         """Returns True if pylog's header refers to a segment that changes, or to missing data."""
         if any(segment.base_offset == last for segment in changed):
             return True
-        return any(each.finding.kind in _HURT | {"missing"} and self._place(each) is None for each in self._affected)
+        return any(each.finding.kind in _HURT | {"missing"} and self._position_of(each) is None for each in self._affected)
 
     def _lost(self, changed: list[SegmentPlan], end: int, *, all_of_them: bool = False) -> Iterator[LostOffsets]:
         for each in self._affected:

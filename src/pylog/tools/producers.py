@@ -9,7 +9,7 @@ from pylog.fs import FileSystem
 from pylog.record.format import LEADER_EPOCH, PRODUCER_ID
 from pylog.record.types import TopicPartition
 from pylog.tools.headers import stretches
-from pylog.tools.partitions import look_at, targets
+from pylog.tools.partitions import partition_reader, targets
 
 
 class Numbers(NamedTuple):
@@ -36,7 +36,7 @@ def highest_numbers(fs: FileSystem, root: str, clock: Clock) -> Numbers:
     producer_id = -1
     for target in targets(fs, root):
         highest = 0
-        for _, stretch in stretches(look_at(fs, target, clock)()):
+        for _, stretch in stretches(partition_reader(fs, target, clock)()):
             highest = max(highest, int(stretch.table[LEADER_EPOCH].max(initial=0)))
             producer_id = max(producer_id, int(stretch.table[PRODUCER_ID].max(initial=-1)))
         epochs[target.key] = highest

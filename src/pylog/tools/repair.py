@@ -153,9 +153,9 @@ def _back_up(fs: FileSystem, planned: Repair, copies: Backup) -> None:
     for plan in planned.plans:
         for name in sorted(_touched(fs, plan)):
             copies.keep(join(plan.target.directory, name))
-        lines += [f"{plan.target.directory}: {planned.policy}", *(f"  {told}" for told in plan.sentences())]
+        lines += [f"{plan.target.directory}: {planned.policy}", *(f"  {sentence}" for sentence in plan.sentences())]
     copies.settle("\n".join(lines) + "\n")
-    partitions = trace.places(plan.target.key for plan in planned.plans)
+    partitions = trace.names_of(plan.target.key for plan in planned.plans)
     trace.line(trace.BACKED_UP, path=copies.path, partitions=partitions, reason=f"repair --policy {planned.policy}")
 
 
@@ -296,10 +296,10 @@ class _Execution:
         else:
             self._remove(name)
 
-    def _settle_epochs(self, told: list[EpochEntry], start_offset: int) -> None:
+    def _settle_epochs(self, of_batches: list[EpochEntry], start_offset: int) -> None:
         """Writes the leader-epoch checkpoint: the old one, truncated to the log; the epochs of the batches if it was damaged."""
         path = join(self._directory, names.LEADER_EPOCH_CHECKPOINT)
-        epochs = told
+        epochs = of_batches
         if not any(each.finding.path == path for each in self._plan.affected):
             known = read_epochs(self._fs, self._directory) or []
             kept = truncate_epochs_end(known, self._plan.new_end_offset)

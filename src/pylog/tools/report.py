@@ -209,8 +209,8 @@ def _timeline(title: str, spans: Sequence[ValueSpan], kind: str) -> str:
     if not spans:
         return ""
     values = [span.records if kind == "records" else span.bytes for span in spans]
-    told = [f"{value:,} records" if kind == "records" else size_text(value) for value in values]
-    titles = [f"{_time(span.start)}: {value}" for span, value in zip(spans, told, strict=True)]
+    labels = [f"{value:,} records" if kind == "records" else size_text(value) for value in values]
+    titles = [f"{_time(span.start)}: {value}" for span, value in zip(spans, labels, strict=True)]
     seconds = (spans[0].end - spans[0].start) / 1000
     heading = f"{title}: {max(values):,} at most" if kind == "records" else f"{title}: {size_text(max(values))} at most"
     return f"<h3>{text(f'{heading} in {seconds:,.3g} s')}</h3>{bars(values, titles, kind)}{axis(*_labels(spans))}"
@@ -267,8 +267,8 @@ def _partitions(topic: TopicStats) -> str:
         f"empty: {_counted(empty, 'partition')}" if empty else "",
         f"not drawn: {_counted(hidden, 'partition')}" if hidden else "",
     ]
-    told = ", ".join(filter(None, left))
-    parts.append(f'<p class="quiet">{text(told)}</p>' if told else "")
+    labels = ", ".join(filter(None, left))
+    parts.append(f'<p class="quiet">{text(labels)}</p>' if labels else "")
     return "".join(parts) + "".join(map(_details, drawn))
 
 

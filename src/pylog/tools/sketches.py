@@ -107,8 +107,8 @@ class Timeline:
             return
         stamps = stamps[timed]
         self._reach(int(stamps.min()), int(stamps.max()))
-        spans, place = np.unique(stamps >> self._shift, return_inverse=True)
-        added = (np.bincount(place, each[timed]).astype(np.int64).tolist() for each in (records, sizes))
+        spans, slot = np.unique(stamps >> self._shift, return_inverse=True)
+        added = (np.bincount(slot, each[timed]).astype(np.int64).tolist() for each in (records, sizes))
         for span, count, size in zip(spans.tolist(), *added, strict=True):
             self._put(span, count, size)
         self._narrow()

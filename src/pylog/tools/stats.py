@@ -43,7 +43,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import WalkedRange
 from pylog.segment.segment import LogSegment
 from pylog.tools.headers import stretches
-from pylog.tools.partitions import PartitionDirectory, look_at, targets
+from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 
 _TRIED: Final = 4  # batches per codec and region that are decompressed
@@ -251,7 +251,7 @@ def collect(
 def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> tuple[PartitionStats, Partition | None]:
     stats = PartitionStats(target.key, target.directory)
     try:
-        return stats, look_at(fs, target, clock)()
+        return stats, partition_reader(fs, target, clock)()
     except PylogError as error:
         stats.error = str(error)
         return stats, None

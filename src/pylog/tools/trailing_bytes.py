@@ -14,7 +14,7 @@ from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, join
-from pylog.log.checking.report import BEHIND, Look, Report, about
+from pylog.log.checking.report import BEHIND, ReadPartition, Report, about
 from pylog.log.recovery.findings import Finding
 from pylog.record.format import BASE_OFFSET, CRC_BAD, CRC_STATE, LAST_OFFSET, POSITION, SIZE
 from pylog.segment.segment import LogSegment
@@ -23,18 +23,20 @@ from pylog.tools.partitions import PartitionDirectory
 _TOLD = frozenset({"torn", "corrupt", "unreadable"})  # kinds of findings that already cover these bytes
 
 
-def trailing_bytes(fs: FileSystem, target: PartitionDirectory, look: Look, report: Report, *, alone: bool) -> Iterator[Finding]:
+def trailing_bytes(
+    fs: FileSystem, target: PartitionDirectory, read: ReadPartition, report: Report, *, alone: bool
+) -> Iterator[Finding]:
     """Yields findings on bytes after a log's end, unless a process has the log open or they were reported before.
 
     Args:
-        fs, target, look: the partition.
+        fs, target, read: the partition.
         report: the findings so far.
         alone: True if only the caller has the directory open.
     """
     try:
-        state = look().state
-        active, told = state.active, {finding.path for finding in report.findings if finding.kind in _TOLD}
-        if active is None or active.path in told or not (alone or _is_closed(fs, target.root)):
+        state = read().state
+        active, reported = state.active, {finding.path for finding in report.findings if finding.kind in _TOLD}
+        if active is None or active.path in reported or not (alone or _is_closed(fs, target.root)):
             return
         position, size = state.active_size, active.file().size()
         taken = _end_of_batches(active, position, size, state.end_offset)

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
-from pylog.log.checking.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
+from pylog.log.checking.report import BEHIND, GOOD, HARMLESS, FileVerdict, Partition, ReadPartition, Report, of_error
 from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.recovery.findings import Finding
 from pylog.record.format import SIZE
 from pylog.segment import names
 from pylog.segment.batch_walk import is_preallocated, walk
 from pylog.tools.names import is_directory, named_file, segment_at
-from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of, targets
+from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of, targets
 from pylog.tools.trailing_bytes import trailing_bytes
 from pylog.topics.catalog import CATALOG, read_catalog
 from pylog.topics.checking import check_catalog
@@ -148,14 +148,14 @@ def verify(
     if path.endswith(names.LOG) and not is_directory(files, path):
         return _verify_file(files, path)
     found = targets(files, path)
-    looks = [look_at(files, target, time) for target in found]
+    reads = [partition_reader(files, target, time) for target in found]
     root = found[0].root if found else absolute(path)
-    report = verify_store(files, root, looks, time, rate_limit=rate_limit, progress=progress, records=records)
-    for target, look in zip(found, looks, strict=True):
-        report = report.with_findings(trailing_bytes(files, target, look, report, alone=alone))
+    report = verify_store(files, root, reads, time, rate_limit=rate_limit, progress=progress, records=records)
+    for target, read in zip(found, reads, strict=True):
+        report = report.with_findings(trailing_bytes(files, target, read, report, alone=alone))
     if found and root == absolute(path):
         report = report.with_findings(_check_catalog(files, root, report))
-    return _judged(files, found, looks, report)
+    return _judged(files, found, reads, report)
 
 
 def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
@@ -192,12 +192,12 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
 # ---- from findings to offsets and advice -------------------------------------------------------------------------------------
 
 
-def _judged(fs: FileSystem, found: list[PartitionDirectory], looks: list[Look], report: Report) -> Verification:
+def _judged(fs: FileSystem, found: list[PartitionDirectory], reads: list[ReadPartition], report: Report) -> Verification:
     affected: list[Affected] = []
     files: list[FileResult] = []
     readable: list[Readable] = []
     left = list(report.findings)
-    for target, look in zip(found, looks, strict=True):
+    for target, read in zip(found, reads, strict=True):
         own = [finding for finding in left if _is_in(finding.path, target.directory)]
         left = [finding for finding in left if finding not in own]
         try:
@@ -211,7 +211,7 @@ def _judged(fs: FileSystem, found: list[PartitionDirectory], looks: list[Look], 
         files += _files(target, sizes, own)
         if any(each.first_offset is not None for each in hurt):
             with contextlib.suppress(PylogError):  # a partition that cannot be opened has a finding already
-                readable.append(_readable(look(), hurt))
+                readable.append(_readable(read(), hurt))
     affected += [_affected(finding, {}, finding.path) for finding in left]
     return Verification(tuple(affected), tuple(files), tuple(readable), report)
 

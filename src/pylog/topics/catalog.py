@@ -81,7 +81,7 @@ class KnownCatalog:
 
     def read(self) -> Catalog:
         """The catalog now. Raises as `read_catalog`. Cost: one small read while nothing has changed."""
-        return self._look().catalog
+        return self._refreshed().catalog
 
     def config_of(self, topic: str, topic_id: str | None = None) -> TopicConfig:
         """A topic's configuration now, the same object while nothing has changed.
@@ -91,14 +91,14 @@ class KnownCatalog:
             topic_id: the id that the partition's own files have. Another one than the catalog's belongs to a topic that a broker
                 has created since under the same name, of which nothing is known.
         """
-        known = self._look()
+        known = self._refreshed()
         entry = known.catalog.topics.get(topic)
         if entry is not None and topic_id not in (None, entry.id):
             return UNKNOWN_CONFIG
         found = known.configs.get(topic)
         return known.configs.setdefault(topic, known.catalog.config_of(topic)) if found is None else found
 
-    def _look(self) -> _Known:
+    def _refreshed(self) -> _Known:
         known, data = self._known, CATALOGS.fetch(self._fs, self._path)
         if data != known.data:
             known = self._known = _Known(data, parsed_catalog(data, self._path), {})

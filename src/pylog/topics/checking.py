@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_told_of
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_in_checkpoints
 from pylog.directory.partition_metadata import METADATA, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
@@ -49,7 +49,7 @@ def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
     The creator of a partition removes its checkpoint lines and the clean-shutdown marker before the catalog names it. A
     checkpoint gets a line when the partition has been written to, and the marker returns when all partitions are created.
     """
-    return is_told_of(fs, root, partition) or fs.exists(join(root, CLEAN_SHUTDOWN))
+    return is_in_checkpoints(fs, root, partition) or fs.exists(join(root, CLEAN_SHUTDOWN))
 
 
 def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], lacking: set[TopicPartition]) -> Iterator[Finding]:

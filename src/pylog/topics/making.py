@@ -8,7 +8,7 @@ from typing import Any
 from pylog import limits
 from pylog.arguments import checked_int
 from pylog.config import TopicConfig, topic_config
-from pylog.directory.checkpoints import is_told_of
+from pylog.directory.checkpoints import is_in_checkpoints
 from pylog.directory.partition_metadata import format_partition_metadata, new_topic_id
 from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import (
@@ -122,9 +122,9 @@ def check_same(topic: Topic, partition_count: int | None, options: Mapping[str, 
     there: dict[str, tuple[object, object]] = {name: (getattr(topic.config, name), getattr(wanted, name)) for name in options}
     if partition_count is not None:
         there["partition_count"] = topic.partition_count, partition_count
-    told = ", ".join(f"{name} is {old!r}, not {new!r}" for name, (old, new) in there.items() if old != new)
-    if told:
-        raise TopicAlreadyExistsError(f"topic {topic.name!r} exists already, and differs: {told}")
+    differences = ", ".join(f"{name} is {old!r}, not {new!r}" for name, (old, new) in there.items() if old != new)
+    if differences:
+        raise TopicAlreadyExistsError(f"topic {topic.name!r} exists already, and differs: {differences}")
 
 
 def check_settable(options: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ def check_completable(fs: FileSystem, root: str, key: TopicPartition, *, write: 
         CorruptionError: it was there once. UnknownTopicOrPartitionError: only a writer of pylog's may create it.
     """
     path = join(root, directory_name(key))
-    if not write and is_told_of(fs, root, key):
+    if not write and is_in_checkpoints(fs, root, key):
         message = f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup"
         raise CorruptionError(message, path=path)
     if not write or is_kraft_brokers(fs, root):

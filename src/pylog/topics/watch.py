@@ -25,7 +25,7 @@ class TopicsWatch:
         """Returns whether to list the topics now, by a clock that never goes back, in seconds."""
         return now >= self._due or self._changes != self._count()
 
-    def looked(self, now: float, changes: int) -> None:
+    def checked(self, now: float, changes: int) -> None:
         """Notes that the topics were listed.
 
         Args:

@@ -152,7 +152,7 @@ class Exploration:
         watch = FailureDetector(SESSION_MS / 1000)
         others = [member for member in log[1] if member.member_id != observer]
         looks = [self._slots(slots, lives, joined, turn) for turn in range(4 if long else 1)]
-        return [watch.look(others, seen, turn * SESSION_MS / 1000) for turn, seen in enumerate(looks)][-1]
+        return [watch.judge(others, seen, turn * SESSION_MS / 1000) for turn, seen in enumerate(looks)][-1]
 
     def _slots(self, slots: Slots, lives: tuple[bool, ...], joined: Joined, turn: int) -> list[MemberSlot]:
         found = []

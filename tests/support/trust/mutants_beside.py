@@ -49,7 +49,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_running_compaction_leaves_files_over",
         file="pylog/log/checking/report.py",
-        text="            report = question(look()._replace(quiet=idle))\n",
+        text="            report = question(read()._replace(quiet=idle))\n",
         replacement="            report = question(look())\n",
         tests=(_FILES + "test_the_files_of_a_compaction_that_goes_on_are_no_findings[.log.cleaned-check]",),
         why="Store.check reports the files of a compaction that another thread runs as left over.",
@@ -172,8 +172,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_compaction_says_bad_file_descriptor",
         file="pylog/log/maintenance/cleaner.py",
-        text="    with task.explaining():\n        return _clean_or_tell(task)\n",
-        replacement="    return _clean_or_tell(task)\n",
+        text="    with task.explaining():\n        return _clean_or_trace(task)\n",
+        replacement="    return _clean_or_trace(task)\n",
         tests=(
             f"{_CLOSE}test_a_compaction_passes_over_a_topic_that_is_deleted_meanwhile_and_says_that_the_store_was_closed[{_BEGINNING}]",
         ),

@@ -121,7 +121,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="iteration_looks_after_its_group",
         file="pylog/consumer/polling.py",
-        text="                if now() >= core.look_at:\n",
+        text="                if now() >= core.check_at:\n",
         replacement="                if now() < 0:\n",
         tests=("tests/consumer/test_groups_interrupted.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",),
         why="An iteration that takes its time with the records in hand is put out of its group.",
@@ -262,7 +262,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_missing_topic_is_not_created_on_demand",
         file="pylog/compat/kafka/choice.py",
-        text="        self._look_at = -math.inf  # the first poll may create what is missing\n",
+        text="        self._check_at = -math.inf  # the first poll may create what is missing\n",
         replacement="",
         tests=("tests/compat/test_clients.py::test_a_missing_topic_is_created_by_the_first_poll_and_not_before",),
         why="The first poll of an assigned partition does not create its topic.",

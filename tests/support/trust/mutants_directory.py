@@ -143,7 +143,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="metrics_go_on_after_an_unreadable_log",
         file="pylog/monitoring.py",
-        text='        yield Sample("log_unreadable", _labels(place), 1)\n        return\n',
+        text='        yield Sample("log_unreadable", _labels(partition), 1)\n        return\n',
         replacement="        raise\n",
         tests=("tests/test_metrics.py::test_a_log_that_cannot_be_opened_hides_nothing_of_the_others",),
         why="Metrics end with the first partition that is damaged.",
@@ -334,7 +334,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_description_opens_no_log",
         file="pylog/log_manager.py",
-        text="            if key not in self._logs:\n                seen",
+        text="            if key not in self._logs:\n                directory",
         replacement="            if False:\n                seen",
         tests=("tests/groups/test_admin.py::test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly",),
         why="`Group.describe` opens the log of each partition.",
@@ -515,7 +515,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="ticks_keep_the_logs_of_deleted_topics",
         file="pylog/upkeep.py",
-        text="current_topics(looks_at_all=True)",
+        text="current_topics(checks_all=True)",
         replacement="topics()",
         tests=("tests/test_what_grows.py::test_a_tick_closes_the_files_of_topics_that_another_process_deleted",),
         why="The files of a topic that another process deleted stay open, and their room on the disk is not freed.",

@@ -20,7 +20,7 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_consumer_looks_for_missing_partitions_again_and_again",
         file="pylog/consumer/core.py",
-        text="range(2 + len({place.topic for place in self.assignment.places}))",
+        text="range(2 + len({partition.topic for partition in self.assignment.partitions}))",
         replacement="range(1 + len(self.assignment.places))",
         tests=(
             "tests/test_cost_in_proportion.py::test_a_consumer_does_not_look_for_every_missing_partition_as_often_as_there_are_partitions",

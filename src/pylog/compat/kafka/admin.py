@@ -44,7 +44,7 @@ from pylog.compat.kafka.admin_types import (
     UserScramCredentialUpsertion,
 )
 from pylog.compat.kafka.metadata import NODE, Client
-from pylog.compat.kafka.options import ADMIN, API_VERSION, config_of, tell_of_ignored, unknown_options
+from pylog.compat.kafka.options import ADMIN, API_VERSION, config_of, unknown_options, warn_of_ignored
 from pylog.compat.kafka.structs import OffsetSpec
 from pylog.compat.kafka.translation import Translating, reconfigured
 from pylog.record.types import TopicPartition
@@ -115,7 +115,7 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
         with Translating(reconfigured):
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
         self._client = self._manager = Client(self._cluster)
-        tell_of_ignored(CLIENT, ADMIN, configs, self._cluster.name)
+        warn_of_ignored(CLIENT, ADMIN, configs, self._cluster.name)
 
     def __enter__(self) -> Self:
         return self
@@ -153,8 +153,8 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
                 for name, numbers in wanted.items()
                 if name in topics
             ]
-        place = {"error_code": 0, "log_dir": self._cluster.name, "topics": found, "total_bytes": -1, "usable_bytes": -1}
-        return [{"broker": NODE.nodeId, "log_dirs": [place]}]
+        directory = {"error_code": 0, "log_dir": self._cluster.name, "topics": found, "total_bytes": -1, "usable_bytes": -1}
+        return [{"broker": NODE.nodeId, "log_dirs": [directory]}]
 
     def _size(self, topic: str, number: int) -> dict[str, Any]:
         size = sum(each.size for each in self._cluster.store.log(topic, number).segments)
@@ -167,7 +167,8 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
             UnknownTopicOrPartitionError: a partition does not exist.
         """
         with Translating():
-            return {place: PartitionProducerState([]) for place in partitions if self._cluster.store.log(*place) is not None}
+            store = self._cluster.store
+            return {partition: PartitionProducerState([]) for partition in partitions if store.log(*partition) is not None}
 
     def get_broker_version_data(self, broker_id: int) -> tuple[int, ...]:
         """Returns the version of the broker whose answers the layer gives."""

@@ -52,9 +52,9 @@ class GroupsOfAdmin:
         try:
             group = self._cluster.store.group(name).describe()
         except GroupIdNotFoundError as error:
-            told = str(translated(error))
+            message = str(translated(error))
             return {
-                "error": told,
+                "error": message,
                 "group_id": name,
                 "group_state": "Dead",
                 "protocol_type": "",
@@ -88,7 +88,7 @@ class GroupsOfAdmin:
         found = offsets_of(self._cluster.store.offsets.fetch(name))
         if partitions is None:
             return found
-        return {place: found.get(place, OffsetAndMetadata(-1)) for place in partitions}
+        return {partition: found.get(partition, OffsetAndMetadata(-1)) for partition in partitions}
 
     # ---- changing ------------------------------------------------------------------------------------------------------------
 
@@ -97,8 +97,8 @@ class GroupsOfAdmin:
     ) -> dict[TopicPartition, Any]:
         """Commits offsets for a group without active members. Returns the class of an error by partition, NoError for none."""
         given: Any = {
-            place: NativeOffset(each.offset, each.metadata or "", each.leader_epoch if (each.leader_epoch or -1) >= 0 else None)
-            for place, each in offsets.items()
+            partition: NativeOffset(new.offset, new.metadata or "", new.leader_epoch if (new.leader_epoch or -1) >= 0 else None)
+            for partition, new in offsets.items()
         }
         try:
             self._cluster.store.offsets.commit(group_id, given)
@@ -116,17 +116,18 @@ class GroupsOfAdmin:
             By partition, the class of the error, NoError for none, and the offset.
         """
         with Translating(ValueError):
-            targets = {place: self._target(place, spec) for place, spec in offset_specs.items()}
+            targets = {partition: self._target(partition, spec) for partition, spec in offset_specs.items()}
             old = offsets_of(self._cluster.store.offsets.fetch(group_id))
-        new = {place: old.get(place, OffsetAndMetadata(0))._replace(offset=offset) for place, offset in targets.items()}
+        none = OffsetAndMetadata(0)
+        new = {partition: old.get(partition, none)._replace(offset=offset) for partition, offset in targets.items()}
         done = self.alter_group_offsets(group_id, new)
-        return {place: {"error": done[place], "offset": targets[place]} for place in targets}
+        return {partition: {"error": done[partition], "offset": targets[partition]} for partition in targets}
 
-    def _target(self, place: TopicPartition, spec: Any) -> int:
-        log = self._cluster.store.log(*place)
+    def _target(self, partition: TopicPartition, spec: Any) -> int:
+        log = self._cluster.store.log(*partition)
         start, end = log.start_offset, log.end_offset
         if isinstance(spec, OffsetSpec | OffsetTimestamp):
-            offset: int = self.list_partition_offsets({place: spec})[place].offset  # type: ignore[attr-defined]  # of another part
+            offset: int = self.list_partition_offsets({partition: spec})[partition].offset  # type: ignore[attr-defined]  # of another part
         elif isinstance(spec, int) and not isinstance(spec, bool):
             offset = spec
         else:
@@ -144,15 +145,15 @@ class GroupsOfAdmin:
         wanted = list(partitions)
         found: dict[TopicPartition, Any] = {}
         with Translating(ValueError):
-            for place in wanted:
+            for partition in wanted:
                 try:
-                    self._cluster.store.group(group_id).delete_offsets([place])
+                    self._cluster.store.group(group_id).delete_offsets([partition])
                 except GroupIdNotFoundError:
                     raise
                 except PylogError as error:
-                    found[place] = type(translated(error))
+                    found[partition] = type(translated(error))
                 else:
-                    found[place] = errors.NoError
+                    found[partition] = errors.NoError
         return found
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None) -> dict[str, str]:
@@ -221,8 +222,8 @@ def _listed(group: GroupDescription) -> dict[str, str]:
 
 def _member(member: MemberDescription) -> dict[str, Any]:
     numbers: dict[str, list[int]] = {}
-    for place in member.assignment:
-        numbers.setdefault(place.topic, []).append(place.partition)
+    for partition in member.assignment:
+        numbers.setdefault(partition.topic, []).append(partition.partition)
     assigned = [{"topic": topic, "partitions": sorted(some)} for topic, some in sorted(numbers.items())]
     return {
         "member_id": member.member_id,

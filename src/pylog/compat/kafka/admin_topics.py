@@ -179,10 +179,10 @@ class TopicsOfAdmin:
         """
         found = {}
         with Translating(errors.PolicyViolationError):
-            logs = {place: self._cluster.store.log(*place) for place in records_to_delete}
-            for place, before in records_to_delete.items():
-                start = logs[place].delete_records(logs[place].end_offset if before == -1 else before)
-                found[place] = {"partition_index": place.partition, "low_watermark": start, "error_code": 0}
+            logs = {partition: self._cluster.store.log(*partition) for partition in records_to_delete}
+            for partition, before in records_to_delete.items():
+                start = logs[partition].delete_records(logs[partition].end_offset if before == -1 else before)
+                found[partition] = {"partition_index": partition.partition, "low_watermark": start, "error_code": 0}
         return found
 
     def list_partition_offsets(
@@ -199,14 +199,14 @@ class TopicsOfAdmin:
         level = isolation_level if isinstance(isolation_level, str) else isolation_level.name
         with Translating():
             return {
-                place: self._offset_of(place, spec, level.lower().replace("-", "_"))
-                for place, spec in topic_partition_specs.items()
+                partition: self._offset_of(partition, spec, level.lower().replace("-", "_"))
+                for partition, spec in topic_partition_specs.items()
             }
 
-    def _offset_of(self, place: TopicPartition, spec: Any, level: str) -> OffsetAndTimestamp:
+    def _offset_of(self, partition: TopicPartition, spec: Any, level: str) -> OffsetAndTimestamp:
         if isinstance(spec, bool) or not isinstance(spec, int):
             raise TypeError(f"{spec!r} is not an OffsetSpec, nor a time in milliseconds")
-        log = self._cluster.store.log(*place)
+        log = self._cluster.store.log(*partition)
         if spec == OffsetSpec.LATEST:
             return OffsetAndTimestamp(log.stable_offset if level == "read_committed" else log.end_offset, -1)
         if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):

@@ -34,9 +34,9 @@ def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMeta
         offsets: by partition.
     """
     found = {}
-    for place, each in offsets.items():
+    for partition, each in offsets.items():
         native = each if isinstance(each, NativeOffset) else NativeOffset(each)
-        found[TopicPartition(*place)] = OffsetAndMetadata(native.offset, native.metadata, _epoch(native))
+        found[TopicPartition(*partition)] = OffsetAndMetadata(native.offset, native.metadata, _epoch(native))
     return found
 
 

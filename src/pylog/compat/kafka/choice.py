@@ -23,7 +23,7 @@ from pylog.record.types import TopicPartition
 
 LOGGER = logging.getLogger("pylog.compat")
 _CLOCK: Final = SystemClock()
-_AGAIN_S: Final = 0.1  # between two looks for missing partitions
+_AGAIN_S: Final = 0.1  # between two checks for missing partitions
 _NOTHING: Final = "nothing"
 _TOPICS: Final = "topics"
 _PATTERN: Final = "pattern"
@@ -51,7 +51,7 @@ class Choice:
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._missing: frozenset[TopicPartition] = frozenset()
         self._starts: dict[TopicPartition, int | str] = {}  # where to begin in missing partitions
-        self._look_at = -math.inf
+        self._check_at = -math.inf
 
     # ---- what the program calls ----------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Choice:
         self._kind, self._partitions = _PARTITIONS, wanted
         self._starts = {}
         self._assign()
-        self._look_at = -math.inf  # the first poll may create what is missing
+        self._check_at = -math.inf  # the first poll may create what is missing
         if self._missing:
             LOGGER.warning("partitions that do not exist yield no records: %s", ", ".join(sorted(map(_name, self._missing))))
 
@@ -136,7 +136,7 @@ class Choice:
         """Carries the choice over into the native consumer. Returns whether there is anything to read."""
         if self._is_new:
             self._subscribe()
-        elif self._missing and _CLOCK.monotonic() >= self._look_at:
+        elif self._missing and _CLOCK.monotonic() >= self._check_at:
             for topic in {each.topic for each in self._missing}:
                 self._cluster.create_on_demand(topic, allowed=self._may_create)
             self._assign()
@@ -156,7 +156,7 @@ class Choice:
         exist = {each for each in self._partitions if each.topic in counts and each.partition in counts[each.topic].partition_ids}
         new = exist & self._missing
         self._missing = self._partitions - exist
-        self._look_at = _CLOCK.monotonic() + _AGAIN_S
+        self._check_at = _CLOCK.monotonic() + _AGAIN_S
         if new or exist != self._native.assignment():
             try:
                 self._native.assign(sorted(exist))

@@ -36,7 +36,7 @@ __all__ = [
 
 _CLOCK: Final = SystemClock()
 _PART_MS: Final = 200  # of a poll, after which other threads are let in
-_IDLE_S: Final = 0.05  # between two looks of a consumer that has nothing to read
+_IDLE_S: Final = 0.05  # between two checks of a consumer that has nothing to read
 
 
 class KafkaConsumer(ConsumerBase):
@@ -118,8 +118,8 @@ class KafkaConsumer(ConsumerBase):
             found: dict[TopicPartition, Any] = self._polling.poll(timeout_ms, max_records, arrow=False)
         else:
             taken = self._polling.collect(timeout_ms, max_records)
-            found = {place.partition: records.records for place, records in taken if len(records.records)}
-        self._polled = set(self._core.assignment.places)
+            found = {partition.partition: records.records for partition, records in taken if len(records.records)}
+        self._polled = set(self._core.assignment.partitions)
         if self._metrics is not None:
             self._metrics.polled(_CLOCK.monotonic() - begun)
             if found:
@@ -171,7 +171,7 @@ class KafkaConsumer(ConsumerBase):
                     found = self._polling.take_in_hand(timeout_ms)
                 except WakeupError:
                     return False
-                self._polled = set(self._core.assignment.places)
+                self._polled = set(self._core.assignment.partitions)
                 return found
         _CLOCK.sleep(min(timeout_ms / 1000, _IDLE_S))
         return False
@@ -215,14 +215,15 @@ class KafkaConsumer(ConsumerBase):
         if offsets is None:
             return None
         if not isinstance(offsets, Mapping) or not all(
-            isinstance(place, TopicPartition) and isinstance(offset, OffsetAndMetadata) for place, offset in offsets.items()
+            isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata)
+            for partition, offset in offsets.items()
         ):
             raise TypeError("offsets must be OffsetAndMetadata by TopicPartition")
         if self._choice.awaits_group:
             raise errors.CommitFailedError
         return {
-            place: NativeOffset(each.offset, each.metadata or "", None if each.leader_epoch == -1 else each.leader_epoch)
-            for place, each in offsets.items()
+            partition: NativeOffset(each.offset, each.metadata or "", None if each.leader_epoch == -1 else each.leader_epoch)
+            for partition, each in offsets.items()
         }
 
     def committed(
@@ -266,13 +267,13 @@ class KafkaConsumer(ConsumerBase):
         Raises:
             ValueError: a time is negative. KafkaTimeoutError: a partition does not exist.
         """
-        wanted = {place: int(stamp) for place, stamp in timestamps.items()}
-        for place, stamp in wanted.items():
+        wanted = {partition: int(stamp) for partition, stamp in timestamps.items()}
+        for partition, stamp in wanted.items():
             if stamp < 0:
-                raise ValueError(f"the time {stamp} for {place} is negative")
+                raise ValueError(f"the time {stamp} for {partition} is negative")
         with self._calls:
             found = existing(self._native.offsets_for_times, wanted)
-        return {place: found_at(each) for place, each in found.items()}
+        return {partition: found_at(each) for partition, each in found.items()}
 
     # ---- the rest ------------------------------------------------------------------------------------------------------------
 

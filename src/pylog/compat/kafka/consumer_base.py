@@ -13,7 +13,7 @@ from pylog.compat.kafka.choice import Choice, check_partitions
 from pylog.compat.kafka.consumer_metrics import ConsumerMetrics
 from pylog.compat.kafka.consumer_options import CLIENT, consumer_config, native_options
 from pylog.compat.kafka.metadata import Client
-from pylog.compat.kafka.options import CONSUMER, tell_of_ignored
+from pylog.compat.kafka.options import CONSUMER, warn_of_ignored
 from pylog.compat.kafka.records import COLUMNS, taking
 from pylog.compat.kafka.serializer import call_of
 from pylog.compat.kafka.structs import (
@@ -54,7 +54,7 @@ class ConsumerBase:
         if callback is not CONSUMER["default_offset_commit_callback"]:
             self._core.commits.after_auto_commit = lambda offsets, error: callback(offsets_of(offsets), response_to(error))
         self._cluster.clients.add(self)
-        tell_of_ignored(CLIENT, CONSUMER, configs, self._cluster.name)
+        warn_of_ignored(CLIENT, CONSUMER, configs, self._cluster.name)
         if topics:
             self.subscribe(topics)
 

@@ -73,7 +73,7 @@ class ConsumerMetrics(Metrics):
                 "records-per-request-avg": lambda: records.average,
             },
             f"{prefix}-coordinator-metrics": {
-                "assigned-partitions": lambda: float(len(self._core.assignment.places)),
+                "assigned-partitions": lambda: float(len(self._core.assignment.partitions)),
                 "commit-latency-avg": lambda: commits.average * 1000,
                 "commit-latency-max": lambda: commits.largest * 1000,
                 "commit-rate": commits.frequency,
@@ -89,8 +89,8 @@ class ConsumerMetrics(Metrics):
     def _lag(self) -> float:
         """The largest number of records that a partition has after the position."""
         lags = [
-            self._core.log(place.partition).end_offset - place.position
-            for place in list(self._core.assignment.places.values())
-            if place.position is not None
+            self._core.log(partition.partition).end_offset - partition.position
+            for partition in list(self._core.assignment.partitions.values())
+            if partition.position is not None
         ]
         return float(max(lags, default=0))

@@ -191,7 +191,7 @@ class FutureRecordMetadata(Future):
 
     @property
     def value(self) -> RecordMetadata | None:
-        """The record's place; None until it was appended."""
+        """The position of the record; None until it was appended."""
         return _metadata(self._native.result(), self._sizes) if self._native.succeeded() else None
 
     @property
@@ -248,8 +248,8 @@ _new = object.__new__
 
 
 def _metadata(found: NativeMetadata, sizes: tuple[int, int, int]) -> RecordMetadata:
-    place = TopicPartition(found.topic, found.partition)
-    return RecordMetadata(found.topic, found.partition, place, found.offset, found.timestamp, None, *sizes)
+    partition = TopicPartition(found.topic, found.partition)
+    return RecordMetadata(found.topic, found.partition, partition, found.offset, found.timestamp, None, *sizes)
 
 
 class Refused:

@@ -147,7 +147,7 @@ IGNORED: Final[Mapping[str, frozenset[str]]] = {
     "KafkaProducer": frozenset({*_NETWORK, *_PRODUCER_NETWORK, *OLD["KafkaProducer"]} - {"buffer_memory"}),
     "KafkaAdminClient": frozenset({*_NETWORK, *_ADMIN_NETWORK, *_OLD}),
 }
-_told: set[tuple[str, frozenset[str]]] = set()
+_warned: set[tuple[str, frozenset[str]]] = set()
 
 
 def unknown_options(client: str, given: Collection[str], known: Collection[str]) -> str | None:
@@ -181,22 +181,22 @@ def config_of(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     return config
 
 
-def tell_of_ignored(client: str, defaults: Mapping[str, Any], given: Mapping[str, Any], place: str) -> None:
+def warn_of_ignored(client: str, defaults: Mapping[str, Any], given: Mapping[str, Any], topics_at: str) -> None:
     """Logs the names of options that differ from their default and are ignored: once for each class and set of names.
 
     Args:
         client: the class's name.
         defaults: of the class.
         given: by the program.
-        place: where topics are.
+        topics_at: where topics are.
     """
     known = dict(defaults) | dict(OLD[client])
     names = frozenset(name for name in given if name in IGNORED[client] and not _is(given[name], known[name]))
-    if not names or (client, names) in _told:
+    if not names or (client, names) in _warned:
         return
-    _told.add((client, names))
+    _warned.add((client, names))
     count = f"{len(names)} options only mean something on a network and are" if len(names) > 1 else "1 option is"
-    LOGGER.info("%s: %s ignored: %s; topics are in %s", client, count, ", ".join(sorted(names)), place)
+    LOGGER.info("%s: %s ignored: %s; topics are in %s", client, count, ", ".join(sorted(names)), topics_at)
 
 
 def _is(one: Any, other: Any) -> bool:

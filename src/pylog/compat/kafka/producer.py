@@ -10,7 +10,7 @@ from pylog.compat.clusters import CLUSTERS
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.future import FutureProduceResult, FutureRecordMetadata, RecordMetadata, Refused, new_future
 from pylog.compat.kafka.metadata import ClusterMetadata
-from pylog.compat.kafka.options import PRODUCER, tell_of_ignored
+from pylog.compat.kafka.options import PRODUCER, warn_of_ignored
 from pylog.compat.kafka.partitioner import choose_of
 from pylog.compat.kafka.producer_metrics import ProducerMetrics
 from pylog.compat.kafka.producer_options import CLIENT, native_options, producer_config
@@ -65,7 +65,7 @@ class KafkaProducer:
         self._small = self.config["max_request_size"] // 2  # a longer value is measured with its key
         self._closed = False
         self._cluster.clients.add(self)
-        tell_of_ignored(CLIENT, PRODUCER, configs, self._cluster.name)
+        warn_of_ignored(CLIENT, PRODUCER, configs, self._cluster.name)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT
 from pylog.errors import PylogError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of
 from pylog.log.checking.log_watch import DERIVED_SUFFIXES, LogWatch
-from pylog.log.checking.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import Ends, Partition, ReadPartition, Report, about, ask, of_error, read_ends
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint
 from pylog.log.producer_state import read_snapshot
 from pylog.log.recovery.findings import Finding
@@ -25,7 +25,7 @@ TEMPORARY: Final = ".tmp"
 UNFINISHED: Final = "is left over from an unfinished operation"
 
 
-def check_store(fs: FileSystem, root: str, partitions: Iterable[Look]) -> Report:
+def check_store(fs: FileSystem, root: str, partitions: Iterable[ReadPartition]) -> Report:
     """Checks all invariants of a store's partitions. Prints and changes nothing, and raises no error for damage.
 
     Args:
@@ -43,9 +43,9 @@ def check_store(fs: FileSystem, root: str, partitions: Iterable[Look]) -> Report
     def question(partition: Partition) -> Report:
         return check_partition(partition).with_findings(check_ends(partition, ends))
 
-    for look in partitions:
+    for read in partitions:
         try:
-            report += ask(look, question)
+            report += ask(read, question)
         except UnknownTopicOrPartitionError:
             continue
         except PylogError as error:

@@ -122,11 +122,11 @@ class TimeWatch(IndexWatch):
     def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
         table = stretch.table
         entries, last, stamps = self.entries_of(table), table[LAST_OFFSET], table[MAX_TIMESTAMP]
-        offsets, told = self.offsets[entries], self._timestamps[entries]
+        offsets, entered = self.offsets[entries], self._timestamps[entries]
         largest = np.maximum.accumulate(np.append(self._largest, stamps))  # largest timestamp before each batch
         holders = last.searchsorted(offsets)
         held = (table[MAGIC, holders] == 2) & (table[BASE_OFFSET, holders] <= offsets)
-        good = (largest[last.searchsorted(offsets, "right")] <= told) & (~held | (stamps[holders] == told))
+        good = (largest[last.searchsorted(offsets, "right")] <= entered) & (~held | (stamps[holders] == entered))
         return int(entries.start), good
 
     def ends_wrongly(self) -> bool:

@@ -76,7 +76,7 @@ class LogWatch:
             else:
                 watch.findings.append(of_error(error, segment.path))
         for finding in self._partition.behind_the_end("corrupt") if self._partition.is_active(segment) else ():
-            watch.tell(finding)
+            watch.add_finding(finding)
         self._findings += watch.finish()
         self.damaged |= watch.damaged
         self.end = watch.end
@@ -89,10 +89,10 @@ class LogWatch:
         """Whether the log is complete: nothing was damaged, lost or compacted."""
         return not self._sparse and not self._thinned and not self.damaged and not self._gaps
 
-    def tell(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """Adds a finding about the current segment's batches from another check."""
         assert self._current is not None
-        self._current.tell(finding)
+        self._current.add_finding(finding)
 
     def report(self) -> Report:
         """Everything found."""
@@ -109,7 +109,7 @@ class LogWatch:
             message = f"is missing: no segment has offset {end}, and the next one begins at {segment.base_offset}"
             finding = about("missing", path, message, offset=end)
             if self._sealed_end is not None:
-                self.tell(finding)
+                self.add_finding(finding)
             elif self._may_be_compacted(end, segment):
                 self._thinned = True
             elif not self._cut:
@@ -160,8 +160,8 @@ class _EpochWatch:
         asked = (table[LEADER_EPOCH] >= 0) & (table[BASE_OFFSET] >= max(self._start_offset, self._starts[0]))
         if self.misfits or not self._judged or not asked.any():
             return
-        places = self._starts.searchsorted(table[BASE_OFFSET], "right") - 1
-        wrong = asked & ((places < 0) | (self._epochs[np.maximum(places, 0)] != table[LEADER_EPOCH]))
+        slots = self._starts.searchsorted(table[BASE_OFFSET], "right") - 1
+        wrong = asked & ((slots < 0) | (self._epochs[np.maximum(slots, 0)] != table[LEADER_EPOCH]))
         if wrong.any():
             batch = int(np.argmax(wrong))
             offset, epoch = int(table[BASE_OFFSET, batch]), int(table[LEADER_EPOCH, batch])
@@ -221,7 +221,7 @@ class _SegmentWatch:
         if table.shape[1]:
             if self._reader is not None:
                 for altered in self._reader.altered(stretch.buffer, table, shift):
-                    self.tell(self._altered(altered))
+                    self.add_finding(self._altered(altered))
             for index in self._indexes:
                 index.take(stretch)
             self.batches += table.shape[1]
@@ -229,17 +229,17 @@ class _SegmentWatch:
             self.bytes += int(table[SIZE].sum())
             self.end = shift + int(table[POSITION, -1] + table[SIZE, -1])
         if stretch.damage is not None:
-            self.tell(self._damaged(stretch.damage))
+            self.add_finding(self._damaged(stretch.damage))
 
-    def tell(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         self.damaged = True
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
     def _altered(self, altered: Altered) -> Finding:
         """Reports that a header in the active segment differs from the log's digest; it is not known which one."""
-        told, size = f"{ALTERED}: those of {altered.end} bytes", altered.end - altered.start
-        return about("corrupt", self._path, told, position=altered.start, size=size, offset=self._segment.base_offset)
+        message, size = f"{ALTERED}: those of {altered.end} bytes", altered.end - altered.start
+        return about("corrupt", self._path, message, position=altered.start, size=size, offset=self._segment.base_offset)
 
     def _damaged(self, damage: Damage) -> Finding:
         position, end, offset, next_offset, why = damage

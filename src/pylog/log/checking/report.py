@@ -35,7 +35,7 @@ GOOD: Final = "good"
 BEHIND: Final = "behind"
 # Bytes after an end were never acknowledged; records in remote storage are served by the broker.
 HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
-LOOKS: Final = 3
+ATTEMPTS: Final = 3
 LONGEST_CHANGE_S: Final = 2.0  # after that, the process that started a change of segments counts as dead
 _NAP_S: Final = 0.005
 _SHOWN: Final = 100  # findings in a report's text
@@ -143,7 +143,7 @@ class Partition(NamedTuple):
             file.close()
 
 
-Look = Callable[[], Partition]
+ReadPartition = Callable[[], Partition]
 
 
 class Ends(NamedTuple):
@@ -247,7 +247,7 @@ class Report:
         return "\n".join(lines)
 
 
-def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
+def ask(read: ReadPartition, question: Callable[[Partition], Report]) -> Report:
     """Runs a check of a partition. Repeats it if something is wrong and the partition may have changed during the check.
 
     If only threads of this process can have changed it, they are blocked during the second check.
@@ -255,41 +255,41 @@ def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
     Raises:
         UnknownTopicOrPartitionError: its topic was deleted meanwhile.
     """
-    for _ in range(LOOKS - 1):
+    for _ in range(ATTEMPTS - 1):
         try:
-            return _answered(look, question)
+            return _answered(read, question)
         except StorageFailedError as error:
             if not vanished(error):
                 raise
-    return _answered(look, question)  # `look` raises if the topic was deleted
+    return _answered(read, question)  # `read` raises if the topic was deleted
 
 
-def _answered(look: Look, question: Callable[[Partition], Report]) -> Report:
-    partition = look()
+def _answered(read: ReadPartition, question: Callable[[Partition], Report]) -> Report:
+    partition = read()
     if not partition.quiet:
-        return _agreed(look, question)
+        return _agreed(read, question)
     report = question(partition)
     if not report.ok:
         with partition.still() as idle:  # a running compaction has unfinished files
-            report = question(look()._replace(quiet=idle))
+            report = question(read()._replace(quiet=idle))
     return report
 
 
-def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
+def _agreed(read: ReadPartition, question: Callable[[Partition], Report]) -> Report:
     """Runs a check of a partition that other processes may change.
 
     A finding after a change of segments may only be an old name with a new file. If they change all the time, findings that two
     checks agree on are returned.
     """
-    report, partition = Report(), look()
-    for number in range(LOOKS):
-        before, told = _shape_at_rest(partition) if number else partition.shape(), report.findings
-        partition = look()  # again: the previous state may be older than the files
+    report, partition = Report(), read()
+    for number in range(ATTEMPTS):
+        before, reported = _shape_at_rest(partition) if number else partition.shape(), report.findings
+        partition = read()  # again: the previous state may be older than the files
         report = question(partition)
         if report.ok or (partition.shape() == before and (number or not partition.is_changing())):
             break
         if number:
-            report = replace(report, findings=tuple(finding for finding in report.findings if finding in told))
+            report = replace(report, findings=tuple(finding for finding in report.findings if finding in reported))
     return report
 
 

@@ -20,7 +20,7 @@ from pylog.index import kinds
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.checking.check import check_ends, check_files
 from pylog.log.checking.log_watch import LogWatch
-from pylog.log.checking.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import Ends, Partition, ReadPartition, Report, about, ask, of_error, read_ends
 from pylog.log.producer_state import Producer, ProducerStateManager, read_snapshot
 from pylog.log.recovery.findings import Finding
 from pylog.record.decoder import RecordDecoder
@@ -35,7 +35,7 @@ Progress = Callable[[int, int, str], None]
 def verify_store(
     fs: FileSystem,
     root: str,
-    partitions: Iterable[Look],
+    partitions: Iterable[ReadPartition],
     clock: Clock,
     *,
     rate_limit: float | None = None,
@@ -64,13 +64,13 @@ def verify_store(
     check_callable("progress", progress)
     if rate_limit is not None and (not isinstance(rate_limit, int | float) or not rate_limit > 0):
         raise InvalidArgumentError(f"rate_limit={rate_limit!r} is not a positive number of bytes a second")
-    looks = list(partitions)
+    reads = list(partitions)
     ends, findings = read_ends(fs, root)
-    pace = _Pace(clock, sum(map(_size, looks)), rate_limit, progress)
+    pace = _Pace(clock, sum(map(_size, reads)), rate_limit, progress)
     report = Report().with_findings(findings)
-    for look in looks:
+    for read in reads:
         try:
-            report += _verified(look, ends, pace, records=records)
+            report += _verified(read, ends, pace, records=records)
         except UnknownTopicOrPartitionError:
             continue  # its topic was deleted meanwhile
         except PylogError as error:
@@ -78,22 +78,22 @@ def verify_store(
     return report
 
 
-def _size(look: Look) -> int:
+def _size(read: ReadPartition) -> int:
     try:
-        partition = look()
+        partition = read()
     except PylogError:
         return 0  # reported when it is verified
     return sum(partition.state.size_of(segment) for segment, _ in partition.segments())
 
 
-def _verified(look: Look, ends: Ends, pace: _Pace, *, records: bool) -> Report:
+def _verified(read: ReadPartition, ends: Ends, pace: _Pace, *, records: bool) -> Report:
     begun = pace.done
 
     def question(partition: Partition) -> Report:
         pace.done = begun
         return _verify_partition(partition, pace, records=records).with_findings(check_ends(partition, ends))
 
-    return ask(look, question)
+    return ask(read, question)
 
 
 class _Pace:
@@ -165,7 +165,7 @@ def _read(
         producers.take(stretch)
         if records:
             for finding in _bad_records(segment, stretch):
-                watch.tell(finding)
+                watch.add_finding(finding)
         end = _end_of(stretch)
         pace.passed(end - done, segment.path)
         done = end
@@ -242,8 +242,8 @@ class _ProducerWatch:
         wrong = sorted(known ^ {entry[:3] for entry in aborted})
         if wrong:
             producer, first, last = wrong[0]
-            told = "has a transaction that was not aborted" if wrong[0] in known else "does not have an aborted transaction"
-            message = f"{told}: of producer {producer}, offsets {first} to {last}"
+            difference = "has a transaction that was not aborted" if wrong[0] in known else "does not have an aborted transaction"
+            message = f"{difference}: of producer {producer}, offsets {first} to {last}"
             self._findings.append(about("derived", path, message, offset=first))
 
     def _compare_snapshot(self, offset: int) -> None:
@@ -253,15 +253,15 @@ class _ProducerWatch:
             snapshot = read_snapshot(self._partition.fs, self._partition.directory, offset)
         except PylogError:
             return  # `check_files` reports it
-        known = {producer.producer_id: _told(producer) for producer in self._state.producers}
+        known = {producer.producer_id: _facts_of(producer) for producer in self._state.producers}
         for producer in [] if snapshot is None else snapshot.producers:
             unknown = producer.producer_id not in known and producer.last_offset < self._start
-            if not unknown and known.get(producer.producer_id) != _told(producer):
+            if not unknown and known.get(producer.producer_id) != _facts_of(producer):
                 message = f"has other values for producer {producer.producer_id} than its batches"
                 self._findings.append(about("derived", path, message, offset=offset))
                 return
 
 
-def _told(producer: Producer) -> tuple[int, ...]:
+def _facts_of(producer: Producer) -> tuple[int, ...]:
     """Returns the fields that a snapshot and a replay must agree on; a replay may not have the start of an old transaction."""
     return producer.epoch, producer.last_sequence, producer.last_offset, producer.transaction_first_offset

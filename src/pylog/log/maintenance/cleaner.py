@@ -109,10 +109,10 @@ def _due(tasks: list[Task]) -> list[Task]:
 
 def _clean(task: Task) -> Compaction:
     with task.explaining():
-        return _clean_or_tell(task)
+        return _clean_or_trace(task)
 
 
-def _clean_or_tell(task: Task) -> Compaction:
+def _clean_or_trace(task: Task) -> Compaction:
     try:
         return _clean_in_rounds(task)
     except PylogError as error:
@@ -148,7 +148,7 @@ def _clean_in_rounds(task: Task) -> Compaction:
         why = "records were truncated or deleted while it was running"
         trace.later(trace.CLEANING_ENDED, task.source.partition, first=done.first_dirty, end=done.end, reason=why)
     if done.rounds:
-        _tell(done)
+        _trace(done)
     return done
 
 
@@ -162,7 +162,7 @@ def _round(task: Task, view: CleaningView, done: Compaction) -> Compaction:
         raise
 
 
-def _tell(done: Compaction) -> None:
+def _trace(done: Compaction) -> None:
     trace.later(
         trace.CLEANED,
         done.partition,

@@ -153,11 +153,11 @@ def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions,
     start = max(decision.new_start_offset, writer.state.start_offset)
     if start > writer.state.start_offset:
         raise_start(writer, source, start, "retention")
-    told = _deletions(writer.state, source.config, decision, going)
+    deletions = _deletions(writer.state, source.config, decision, going)
     writer.published.begin_change()
     _rename_away(source, pending, going)
     writer.published.end_change()
-    for facts in told:
+    for facts in deletions:
         trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
     staying = [item for item in writer.state.segments if item[1] not in going]
     writer.published.change(segments=SegmentView(staying))

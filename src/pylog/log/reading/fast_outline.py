@@ -30,8 +30,8 @@ from pylog.segment.names import DURABLE_POINT, INDEX, LOG, TIME_INDEX, file_name
 _MOST: Final = 64  # batches after an index entry; at Kafka's default interval there are always fewer
 
 
-class Glance(NamedTuple):
-    """The result of a glance.
+class FastOutline(NamedTuple):
+    """The end and the segments of a partition, from names and headers only.
 
     Attributes:
         outline: of the partition.
@@ -42,7 +42,7 @@ class Glance(NamedTuple):
     slot: DurablePoint | None
 
 
-def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Glance | None:
+def fast_outline(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> FastOutline | None:
     """Returns a partition's extent, as an open log has it, if nothing about it is unusual.
 
     Args:
@@ -61,17 +61,17 @@ def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Gla
         fs.check_directory(directory, write=False)
         slot = _slot_of(fs, directory)  # before the files are listed, so that all published segments are listed (11a)
         outline = _outline(fs, directory, slot, log_start, ours=ours)
-        return Glance(outline, slot) if outline is not None and _slot_of(fs, directory) == slot else None
+        return FastOutline(outline, slot) if outline is not None and _slot_of(fs, directory) == slot else None
     except PylogError:
         return None
 
 
-def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
-    """Whether a partition is unchanged since an earlier glance, by its header, else by names and sizes of its `.log` files.
+def is_still_so(fs: FileSystem, directory: str, seen: FastOutline) -> bool:
+    """Whether a partition is unchanged since an earlier outline, by its header, else by names and sizes of its `.log` files.
 
     Args:
         fs, directory: the partition.
-        seen: the earlier glance.
+        seen: the earlier outline.
 
     Raises:
         StorageFailedError: it cannot be read; it may have been deleted.

@@ -63,7 +63,7 @@ def outline_at(source: Source, clock: Clock) -> PartitionExtent:
         UnknownTopicOrPartitionError: the partition does not exist.
         StorageFailedError: its files cannot be read.
     """
-    from pylog.log.reading.follower import load_live  # the engine with its kernels: `glance` does without them where it can
+    from pylog.log.reading.follower import load_live  # the engine with its kernels: `fast_outline` does without them where it can
     from pylog.log.state import published_ends
 
     loaded = load_live(dataclasses.replace(source, writable=False), clock)

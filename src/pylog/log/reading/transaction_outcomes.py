@@ -155,15 +155,15 @@ class TransactionOutcomes:
         while last + 1 < table.shape[1] and self._is_unknown(table, last + 1):
             last += 1
         next_offset = int(table[LAST_OFFSET, last]) + 1
-        told = f"whether producer {producer} committed or aborted its transaction at offset {offset} is unknown"
+        problem = f"whether producer {producer} committed or aborted its transaction at offset {offset} is unknown"
         way_on = f"repair the log, or continue at offset {next_offset} without these records"
         if self._damage is None:
             found = self._state.segments.floor(offset)
             path = None if found is None else found[1].path
-            message = f"{path}: {told}, because the log has no marker that ends it; {way_on}"
+            message = f"{path}: {problem}, because the log has no marker that ends it; {way_on}"
             return CorruptionError(message, path=path, position=0, offset=offset, next_offset=next_offset)
         message = (
-            f"{told}, because the marker may be in damaged bytes and no transaction index proves it; {way_on} ({self._damage})"
+            f"{problem}, because the marker may be in damaged bytes and no transaction index proves it; {way_on} ({self._damage})"
         )
         path, position = self._damage.path, self._damage.position
         return CorruptionError(message, path=path, position=position, offset=offset, next_offset=next_offset)

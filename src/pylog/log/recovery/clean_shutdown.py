@@ -99,11 +99,13 @@ def note_ends(
     """
     found = endings(fs, names)
     settled = {partition: ending for partition, ending in found.items() if ending.settled}
-    told, ours = log_starts.offsets(), marker == NEW_MARKER
-    starts = {key: ending.start_offset if ours else max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
+    listed, ours = log_starts.offsets(), marker == NEW_MARKER
+    starts = {
+        key: ending.start_offset if ours else max(ending.start_offset, listed.get(key, 0)) for key, ending in settled.items()
+    }
     raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
     behind = any(start > settled[key].start_offset for key, start in raised.items())
-    lowered = {key: start for key, start in starts.items() if told.get(key, 0) > start}  # a header of pylog takes precedence
+    lowered = {key: start for key, start in starts.items() if listed.get(key, 0) > start}  # a header of pylog takes precedence
     noted = recovery_points.note({partition: ending.durable_offset for partition, ending in settled.items()})
     noted &= log_starts.note(raised | lowered)
     known = names if marker is not None else opened

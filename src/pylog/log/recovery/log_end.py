@@ -134,13 +134,15 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
         first = int(np.searchsorted(table[LAST_OFFSET], indexed, side="right"))
         builder.add(table, table.shape[1], first=first, position=shift)
 
-    tail = sound_tail(active, position, _end_told(loaded))
+    tail = sound_tail(active, position, _recorded_end(loaded))
     if tail is not None:
         take(tail, 0)
         last = tail[:, -1].tolist()
         found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
     else:
-        found = follow_segment(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
+        found = follow_segment(
+            active, position, _recorded_end(loaded), verify=False, take=lambda each: take(each.table, each.shift)
+        )
     if found.damage and position and found.end == position:  # the index entry is inside the damage: walk all of it
         _scan_active(source, loaded, verify=False)
     else:
@@ -161,7 +163,7 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
         digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
         loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
 
-    found = follow_segment(active, 0, _end_told(loaded), verify=verify, take=take)
+    found = follow_segment(active, 0, _recorded_end(loaded), verify=verify, take=take)
     if found.damage:
         loaded.digest = None
     _settle(source, loaded, found, builder)
@@ -172,19 +174,19 @@ def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentInde
     active = loaded.segments[-1]
     loaded.builder = active.builder = builder
     loaded.leader_epoch = found.leader_epoch
-    end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
+    end = max(found.next_offset, active.base_offset, loaded.start_offset, _recorded_end_at(loaded, found.end))
     loaded.end, loaded.next_offset = found.end, end
     _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
     if loaded.torn is not None and found.end > loaded.end:  # batches after the gap are cut off too
         loaded.builder = active.builder = active.indexed_to(loaded.end)
 
 
-def _end_told(loaded: Loaded) -> int | None:
+def _recorded_end(loaded: Loaded) -> int | None:
     """Returns the offset after the active segment's last batch, if the header has it, as a limit for earlier batches."""
-    return _offset_told(loaded, loaded.segments[-1].size) or None
+    return _recorded_end_at(loaded, loaded.segments[-1].size) or None
 
 
-def _offset_told(loaded: Loaded, position: int) -> int:
+def _recorded_end_at(loaded: Loaded, position: int) -> int:
     """Returns the header's log end for a position, if it has one: a truncation inside a batch leaves a gap before it."""
     slot, active = loaded.slot, loaded.segments[-1]
     if slot is None or slot.active_base != active.base_offset:
@@ -199,8 +201,8 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     if source.foreign or not found.damage:
         return
     first = found.damage[0]
-    told = _offset_told(loaded, first.position)  # after a gap left by a truncation: the log end must not go back
-    offset = max(first.offset, loaded.start_offset, told)
+    recorded = _recorded_end_at(loaded, first.position)  # after a gap left by a truncation: the log end must not go back
+    offset = max(first.offset, loaded.start_offset, recorded)
     synced = offset < source.recovery_point  # a broker has synced these offsets
     torn = is_torn(
         first,
@@ -212,9 +214,9 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
         loaded.end, loaded.next_offset = first.position, offset
         _note_torn(loaded, segment, first)
         return
-    *_, behind = found.damage
-    unsynced = loaded.slot is not None and first is not behind and behind.position >= durable_position
-    if unsynced and is_preallocated(segment, behind):
+    *_, last_damage = found.damage
+    unsynced = loaded.slot is not None and first is not last_damage and last_damage.position >= durable_position
+    if unsynced and is_preallocated(segment, last_damage):
         loaded.preallocated = segment.size - found.damage.pop().position
     findings = [_finding("corrupt", segment, damage) for damage in found.damage]
     loaded.findings += findings
@@ -223,8 +225,8 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
 
 def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
     """Judges the bytes after the end. If pylog is not the writer, or a batch was published there, zeros are a lost batch."""
-    behind = loaded.slot is not None and loaded.slot.published_position <= first.position
-    if behind and segment.file().is_blank(first.position, segment.size):
+    is_published = loaded.slot is not None and loaded.slot.published_position <= first.position
+    if is_published and segment.file().is_blank(first.position, segment.size):
         loaded.preallocated = segment.size - first.position
         segment.size = first.position
     else:
@@ -239,11 +241,11 @@ def _unsynced_bytes(loaded: Loaded) -> int:
 
 def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
     size = damage.end - damage.position
-    told = {
+    problem = {
         "torn": f"the write of offset {damage.offset} was incomplete: {size} bytes from position {damage.position} on",
         "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
     }[kind]
-    return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
+    return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {problem}")
 
 
 def durable_offset_of(source: Source, loaded: Loaded) -> int:
@@ -262,9 +264,10 @@ def note_missing_tail(source: Source, loaded: Loaded) -> None:
     live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll in progress writes one for its segment
     if source.foreign or live or loaded.corrupt is not None:  # the damage is reported instead
         return
-    told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
-    told[source.recovery_point] = "the recovery point checkpoint"
-    last = max(told)
+    recorded = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
+    recorded[source.recovery_point] = "the recovery point checkpoint"
+    last = max(recorded)
     if last > loaded.next_offset:
-        message = f"{source.directory}: {told[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
+        message = f"{recorded[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
+        message = f"{source.directory}: {message}"
         loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))

@@ -1,4 +1,4 @@
-"""A glance says what opening the log finds, or nothing: whatever is done to the files."""
+"""The fast outline has what opening the log finds, or nothing, whatever is done to the files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability
 from pylog.fs import OsFileSystem
-from pylog.log.reading.fast_outline import Glance, glance, is_still_so
+from pylog.log.reading.fast_outline import FastOutline, fast_outline, is_still_so
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.reading.planning import cut
 from pylog.store import manager_of
@@ -32,8 +32,8 @@ def filled(root: Path, pieces: int = 12, *, rows: int = 50, interval: int = 1) -
     return root
 
 
-def seen(root: Path) -> Glance | None:
-    return glance(FS, str(root / f"{TOPIC}-0"), 0, ours=True)
+def seen(root: Path) -> FastOutline | None:
+    return fast_outline(FS, str(root / f"{TOPIC}-0"), 0, ours=True)
 
 
 def known(root: Path) -> PartitionExtent:
@@ -76,7 +76,7 @@ def test_where_the_log_begins_is_reported_by_its_header_and_a_brokers_checkpoint
         (told, ours): found.outline.start_offset
         for told in (0, 500, 900)
         for ours in (True, False)
-        if (found := glance(FS, directory, told, ours=ours)) is not None
+        if (found := fast_outline(FS, directory, told, ours=ours)) is not None
     }
     assert starts == {(0, True): 420, (500, True): 420, (900, True): 420, (0, False): 420, (500, False): 500, (900, False): 900}
 
