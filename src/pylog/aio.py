@@ -44,10 +44,10 @@ class _Answers(list[tuple[asyncio.Future[Any], Any]]):
     """Results on their way to an event loop, which refers to them.
 
     Attributes:
-        taken: true once they are being delivered, so that no more may be added.
+        delivering: true once they are being delivered, so that no more may be added.
     """
 
-    taken = False
+    delivering = False
 
 
 class AsyncProducer:
@@ -158,7 +158,7 @@ class AsyncProducer:
         with self._guard:
             known = self._answers.get(loop)
             answers = None if known is None else known()
-            if answers is not None and not answers.taken:
+            if answers is not None and not answers.delivering:
                 answers.append((answer, result))
                 return
             answers = _Answers([(answer, result)])
@@ -169,7 +169,7 @@ class AsyncProducer:
     def _answer(self, answers: _Answers) -> None:
         """Delivers the results, in the event loop."""
         with self._guard:
-            answers.taken = True
+            answers.delivering = True
         for answer, result in answers:
             if not answer.done():  # the coroutine was not cancelled
                 answer.set_result(result)

@@ -84,14 +84,14 @@ class DefaultPartitioner:
         if self._current is None or self._current >= count:
             self._current = int(self._random.integers(count))
         filled = self._filled + np.cumsum(sizes)
-        stretch_of = (filled - sizes) // self._batch_size
-        changes = np.flatnonzero(np.diff(stretch_of)) + 1  # records that begin another run: few
+        run_of = (filled - sizes) // self._batch_size
+        changes = np.flatnonzero(np.diff(run_of)) + 1  # records that begin another run: few
         starts = np.concatenate(([0], changes))
         partitions = self._random.integers(count, size=len(starts))
-        if stretch_of[0] == 0:
+        if run_of[0] == 0:
             partitions[0] = self._current
         self._current = int(partitions[-1])
-        self._filled = int(filled[-1]) - int(stretch_of[-1]) * self._batch_size
+        self._filled = int(filled[-1]) - int(run_of[-1]) * self._batch_size
         return np.repeat(partitions, np.diff(starts, append=len(sizes)))
 
 

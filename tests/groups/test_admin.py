@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
-from pylog.groups.liveness import MemberSlot, at_work
+from pylog.groups.liveness import MemberSlot, living_members
 from pylog.groups.member import GroupMember, PartitionsAssigned
 from pylog.groups.member_options import MemberOptions
 from pylog.groups.reset import PlannedOffset
@@ -472,8 +472,8 @@ def test_a_consumer_that_goes_on_after_a_reset_reads_from_there(store: Store) ->
 
 def test_only_a_held_slot_shows_that_a_member_is_at_work() -> None:
     slots = [MemberSlot(True, "a"), MemberSlot(False, "b"), MemberSlot(True, "x"), MemberSlot(False)]
-    assert at_work({"a", "b", "c"}, slots) == {"a"}
-    assert at_work({"a", "b", "c"}, [*slots, MemberSlot(True)]) == {"a", "b", "c"}  # anybody's
+    assert living_members({"a", "b", "c"}, slots) == {"a"}
+    assert living_members({"a", "b", "c"}, [*slots, MemberSlot(True)]) == {"a", "b", "c"}  # anybody's
 
 
 def test_what_a_group_committed_whose_members_all_died_expires(fs: MemoryFileSystem) -> None:

@@ -322,7 +322,7 @@ def test_a_stretch_of_zeros_is_found_in_the_interval_that_it_begins_in(tmp_path:
     found = first_mismatch(segment, seal)
     assert found is not None
     assert found.position == seal.mark_before(start)
-    assert found.position + found.size == seal.mark_behind(start)
+    assert found.position + found.size == seal.mark_after(start)
 
 
 # ---- foreign writers ---------------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def read_from(segment: LogSegment, reader: SealedReader, first: int, end: int) -
 
 def interval_of(seal: Seal, batch: int) -> Altered:
     position = int(table_of(segment_bytes())[POSITION, batch])
-    return Altered(seal.mark_before(position), seal.mark_behind(position))
+    return Altered(seal.mark_before(position), seal.mark_after(position))
 
 
 def test_each_altered_interval_is_reported_and_none_between(tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_walk_that_starts_in_the_middle_is_compared_from_the_next_mark_on(tmp_
     position = int(table_of(segment_bytes())[POSITION, start])
     assert read_from(segment, SealedReader(seal), start, 12) == []
     altered_at(segment, 11)
-    whole = seal.mark_before(position) == position or seal.mark_behind(position) < seal.size
+    whole = seal.mark_before(position) == position or seal.mark_after(position) < seal.size
     assert read_from(segment, SealedReader(seal), start, 12) == ([interval_of(seal, 11)] if whole else [])
 
 
@@ -451,9 +451,9 @@ def test_marks_are_found_by_position(tmp_path: Path) -> None:
     first, second = seal.positions[:2].tolist()
     assert seal.mark_before(0) == seal.mark_before(first - 1) == 0
     assert seal.mark_before(first) == seal.mark_before(second - 1) == first
-    assert seal.mark_behind(0) == first
-    assert seal.mark_behind(first) == second
-    assert seal.mark_behind(seal.size) == seal.size
+    assert seal.mark_after(0) == first
+    assert seal.mark_after(first) == second
+    assert seal.mark_after(seal.size) == seal.size
     assert (seal.digest_at(0), seal.digest_at(first), seal.digest_at(seal.size)) == (0, seal.digests[0], seal.digest)
     assert seal.digest_at(first + 1) is None
 

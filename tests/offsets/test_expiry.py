@@ -70,7 +70,7 @@ NOTHING = Expiry([], False)
     ],
 )
 def test_offsets_expire_by_the_state_of_their_group(group: GroupImage, expected: Expiry) -> None:
-    assert expired(group, (), NOW, 100, at_work=lambda: True) == expected
+    assert expired(group, (), NOW, 100, has_living_members=lambda: True) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_offsets_expire_by_the_state_of_their_group(group: GroupImage, expected:
     ],
 )
 def test_members_whose_processes_all_died_keep_nothing(group: GroupImage, expected: Expiry) -> None:
-    assert expired(group, (), NOW, 100, at_work=lambda: False) == expected
+    assert expired(group, (), NOW, 100, has_living_members=lambda: False) == expected
 
 
 def test_an_explicit_time_overrides_the_retention() -> None:
@@ -90,11 +90,13 @@ def test_an_explicit_time_overrides_the_retention() -> None:
         image = Image()
         value = reference_offset(1, Commit(pylog.OffsetAndMetadata(1, "", None, 0), expires))
         image.take(0, offset_key(b"g", PLACES[0]), value)
-        assert expired(image.groups[b"g"], (), NOW, 100, at_work=lambda: True) == Expiry(PLACES[:1] if gone else [], gone)
+        assert expired(image.groups[b"g"], (), NOW, 100, has_living_members=lambda: True) == Expiry(
+            PLACES[:1] if gone else [], gone
+        )
 
 
 def test_what_an_open_transaction_has_committed_stays_and_its_group_too() -> None:
-    assert expired(group_of(None, 0, 0), PLACES[:1], NOW, 100, at_work=lambda: True) == Expiry(PLACES[1:], False)
+    assert expired(group_of(None, 0, 0), PLACES[:1], NOW, 100, has_living_members=lambda: True) == Expiry(PLACES[1:], False)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_a_handler_during_any_call_is_served_or_refused_and_each_record_is_answe
 
     for number in itertools.count(1):
         producer = memory_store.producer()
-        buffer_of(producer).attention = -1  # each `send` rouses
+        buffer_of(producer).attention = -1  # each `send` wakes the thread
         calls = calls_of(producer, sent)
         work, handler = lambda: attempt(calls[call]), lambda: attempt(calls[handled])  # noqa: B023
         came = in_another_thread(lambda: (handled_at(number, work, handler),))[0]  # noqa: B023

@@ -132,7 +132,7 @@ def test_a_flush_that_counts_a_record_which_came_too_late_ends_when_that_is_refu
     producer = store.producer()
     producer.send("t", b"0").result(PATIENCE)
     buffer = buffer_of(producer)
-    rouse = buffer.rouse
+    wake = buffer.wake
 
     class ClosesFirst(list[Any]):
         """The producer is closed between a record's look for room and its being added."""
@@ -147,10 +147,10 @@ def test_a_flush_that_counts_a_record_which_came_too_late_ends_when_that_is_refu
         flushing.start()
         while not buffer._progress._waiters:  # type: ignore[attr-defined]
             pass
-        rouse()
+        wake()
 
     monkeypatch.setattr(buffer, "items", ClosesFirst())
-    monkeypatch.setattr(buffer, "rouse", flush_first)
+    monkeypatch.setattr(buffer, "wake", flush_first)
     late = producer.send("t", b"late")
     flushing.join(PATIENCE / 2)
     assert not flushing.is_alive()

@@ -179,9 +179,9 @@ def _offset_row(group: str, each: PartitionDescription) -> list[Any]:
 def _in_kafkas_order(group: GroupDescription) -> list[PartitionDescription]:
     """Returns the partitions in Kafka's order: by member, the one with most partitions first; unassigned partitions last."""
     order = {member.member_id: -len(member.assignment) for member in group.members}
-    taken = [each for each in group.partitions if each.consumer is not None]
-    taken.sort(key=lambda each: (order[each.consumer.member_id], each.consumer.member_id) if each.consumer else (0, ""))
-    return taken + [each for each in group.partitions if each.consumer is None]
+    assigned = [each for each in group.partitions if each.consumer is not None]
+    assigned.sort(key=lambda each: (order[each.consumer.member_id], each.consumer.member_id) if each.consumer else (0, ""))
+    return assigned + [each for each in group.partitions if each.consumer is None]
 
 
 def _members_table(group: GroupDescription, *, verbose: bool) -> str:

@@ -72,8 +72,8 @@ class InputOptions(NamedTuple):
 def columns_named(key: str | None, value: str | None) -> tuple[dict[str, str], bool]:
     """Returns the field of a record for each column name, and whether the user named any column."""
     chosen = {name: field for name, field in ((key, "key"), (value, "value")) if name is not None}
-    taken = {name: name for name in _FIELDS if name not in chosen.values()}
-    return taken | chosen, bool(chosen)
+    columns = {name: name for name in _FIELDS if name not in chosen.values()}
+    return columns | chosen, bool(chosen)
 
 
 def open_source(path: str | None, form: InputFormat, reading: InputOptions) -> RecordSource:
@@ -313,7 +313,7 @@ def _chosen(batch: pa.RecordBatch, name: str, reading: InputOptions) -> pa.Recor
     missing = [column for column, field in reading.columns.items() if column not in given and column != field]
     if missing:
         raise CommandFailed(f"{name} has no column {missing[0]}; it has {', '.join(given)}")
-    taken = {field: batch.column(column) for column, field in reading.columns.items() if column in given}
-    if not taken.keys() & {"key", "value"}:
+    columns = {field: batch.column(column) for column, field in reading.columns.items() if column in given}
+    if not columns.keys() & {"key", "value"}:
         raise CommandFailed(f"{name} has neither a column key nor a column value; it has {', '.join(given)}")
-    return pa.RecordBatch.from_pydict(taken)
+    return pa.RecordBatch.from_pydict(columns)

@@ -74,7 +74,7 @@ class _Pending:
         self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
-    def goes_with(self, other: _Pending, logs: CommitLogs) -> bool:
+    def may_join(self, other: _Pending, logs: CommitLogs) -> bool:
         """True if one append can commit both, and others before, which are for `logs`."""
         same_logs = all(logs.get(partition, log) is log for partition, log in self.logs.items())
         return same_logs and (self.chosen, self.standing) == (other.chosen, other.standing)
@@ -146,7 +146,7 @@ class _Queue:
         wanted = [each for each in done if each.begin()]
         while wanted:
             together, logs = list[_Pending](), dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]()
-            for each in takewhile(lambda each: each.goes_with(wanted[0], logs), wanted):  # noqa: B023 - used at once
+            for each in takewhile(lambda each: each.may_join(wanted[0], logs), wanted):  # noqa: B023 - used at once
                 together.append(each)
                 logs |= each.logs
             self._commit(together)

@@ -20,7 +20,7 @@ class PartitionRecords(NamedTuple):
     """Records fetched from one partition."""
 
     assigned: AssignedPartition
-    taken: FetchedRecords
+    fetched: FetchedRecords
 
 
 class Fetcher:
@@ -56,7 +56,7 @@ class Fetcher:
         self._turns = list(kept | wanted)
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         if self._broken_off:
             self._worker.end()
             self._worker, self._ahead = Worker(_THREAD), None
@@ -83,7 +83,7 @@ class Fetcher:
             PylogError: a partition failed before any record was fetched; the error has its `partition`. It is raised again, in
                 turn with other partitions, until the position moves.
         """
-        with self._at_work():
+        with self._reading():
             return self._take_in_turn(count, how)
 
     def _take_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
@@ -95,7 +95,7 @@ class Fetcher:
             if not assigned.has_turn or (is_full and not assigned.buffer):  # return buffered records first
                 continue
             try:
-                taken = self._take(assigned, count, how)
+                fetched = self._take(assigned, count, how)
             except PylogError as error:
                 if found:
                     break  # raised by the next call, after these records
@@ -103,9 +103,9 @@ class Fetcher:
                 self._put_last([assigned])
                 error.partition = assigned.partition
                 raise
-            if taken is not None:
-                found.append(PartitionRecords(assigned, taken))
-                count -= len(taken.records)
+            if fetched is not None:
+                found.append(PartitionRecords(assigned, fetched))
+                count -= len(fetched.records)
         self._put_last([each.assigned for each in found])
         return found
 
@@ -145,7 +145,7 @@ class Fetcher:
 
     def read_ahead(self) -> None:
         """Starts to read the next piece of the first partition in turn whose buffer is low, if the limits allow it."""
-        with self._at_work():
+        with self._reading():
             if self._ahead is None or self._worker.has_result:
                 self._settle()
                 self._ask_for_more()

@@ -30,7 +30,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
         self._pid = process_id()
         self.closed = False
         self.ended_by: int | None = None
-        self.is_amid = False  # inside `Steps`
+        self.is_in_step = False  # inside `Steps`
 
     @property
     def is_mine(self) -> bool:
@@ -58,7 +58,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
         try:
             taken.extend(map(self.acquire, (False,)))  # one step: an interrupt cannot come between taking and noting it
             self._check(is_free=taken[0])
-            self.is_amid = self.is_amid and not is_first  # left true by an interrupt
+            self.is_in_step = self.is_in_step and not is_first  # left true by an interrupt
             return True
         except BaseException:
             if taken and taken[0]:
@@ -104,7 +104,7 @@ class Steps:
     @property
     def are_under_way(self) -> bool:
         """True while this thread is inside the steps."""
-        return self._guard.is_amid and self._guard.is_mine
+        return self._guard.is_in_step and self._guard.is_mine
 
     @property
     def are_to_end(self) -> bool:
@@ -117,21 +117,21 @@ class Steps:
 
     def lend(self, call: Callable[..., object], *arguments: object) -> None:
         """Calls user code, which may use the consumer."""
-        before, self._guard.is_amid = self._guard.is_amid, False
+        before, self._guard.is_in_step = self._guard.is_in_step, False
         try:
             self.settle(call(*arguments))
         finally:
-            self._guard.is_amid = before
+            self._guard.is_in_step = before
 
     def __enter__(self) -> None:
-        if self._guard.is_amid:
+        if self._guard.is_in_step:
             message = "this call interrupts another call of the same thread, perhaps from a signal handler"
             raise IllegalStateError(f"{message}: set a flag there and check it between the calls; only close() may be called")
         self._guard.check_open()  # a signal handler may just have closed it
-        self._guard.is_amid = True
+        self._guard.is_in_step = True
 
     def __exit__(self, *_: object) -> None:
-        self._guard.is_amid = False
+        self._guard.is_in_step = False
         later, self._later = self._later, None
         if later is not None:
             later()

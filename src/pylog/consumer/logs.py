@@ -48,7 +48,7 @@ class Logs:
         gone = [
             partition
             for partition in partitions
-            if (known := self._known.get(partition)) is not None and not self._is_there(partition, known)
+            if (known := self._known.get(partition)) is not None and not self._exists(partition, known)
         ]
         for partition in gone:
             self._known.pop(partition, None)  # another thread may have forgotten its topic
@@ -62,7 +62,7 @@ class Logs:
                 if known is not None and self._manager.mode == "r":  # no other part has this object
                     known.close(deleted=True)
 
-    def _is_there(self, partition: TopicPartition, known: PartitionLog) -> bool:
+    def _exists(self, partition: TopicPartition, known: PartitionLog) -> bool:
         with suppress(UnknownTopicOrPartitionError, ClosedError):  # ClosedError: this process deleted the topic
             known.snapshot()
         if self._manager.mode == "r":

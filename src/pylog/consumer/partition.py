@@ -141,21 +141,21 @@ class FetchBuffer:
         Raises:
             RecordDeserializationError: the first record cannot be deserialized.
         """
-        taken = self._of_chunk(count)
-        while len(taken.records) < count and self._goes_on(taken):
+        fetched = self._of_chunk(count)
+        while len(fetched.records) < count and self._continues(fetched):
             try:
-                more = self._of_chunk(count - len(taken.records))
+                more = self._of_chunk(count - len(fetched.records))
             except RecordDeserializationError:
                 break  # raised by the next call, after these records
-            taken = more._replace(records=[*taken.records, *more.records])
-        return taken
+            fetched = more._replace(records=[*fetched.records, *more.records])
+        return fetched
 
-    def _goes_on(self, taken: FetchedRecords) -> bool:
+    def _continues(self, fetched: FetchedRecords) -> bool:
         """True if more records of the same leader epoch follow."""
         if not self._pieces or self._pieces[0].frame is None:
             return False
         epoch = self._epochs[self._row]
-        return bool(taken.leader_epoch == (None if epoch < 0 else epoch))
+        return bool(fetched.leader_epoch == (None if epoch < 0 else epoch))
 
     def _of_chunk(self, count: int) -> FetchedRecords:
         frame, end, _ = self._pieces[0]
@@ -239,7 +239,7 @@ class AssignedPartition:
         """True if it may return records, or must raise an error."""
         return self.is_fetchable or (self.owned and self.failure is not None)
 
-    def goes_on(self, position: int | None) -> bool:
+    def is_next(self, position: int | None) -> bool:
         """True if records that begin at a position are still the next ones to return."""
         return self.position == position and self.owned and not self.paused
 
@@ -260,8 +260,8 @@ class AssignedPartition:
         """Drops the buffer: the next fetch reads again from the position."""
         self.buffer = None
 
-    def hand_out(self, taken: FetchedRecords) -> None:
+    def hand_out(self, fetched: FetchedRecords) -> None:
         """Moves the position past the records taken."""
-        self.position = taken.position
-        if taken.leader_epoch is not None:
-            self.leader_epoch = taken.leader_epoch
+        self.position = fetched.position
+        if fetched.leader_epoch is not None:
+            self.leader_epoch = fetched.leader_epoch

@@ -82,7 +82,7 @@ class Polling:
         with self._core.guard:
             before = _spots(found)
             try:
-                return {assigned.partition: taken.records for assigned, taken in _moved(found)}
+                return {assigned.partition: fetched.records for assigned, fetched in _moved(found)}
             except BaseException:
                 _take_back(before)
                 raise
@@ -95,7 +95,7 @@ class Polling:
             if core.steps.are_to_end or not core.reads:  # a listener or a callback has ended it
                 return []
             found = core.take(count, how)
-            if any(len(taken.records) for _, taken in found):
+            if any(len(fetched.records) for _, fetched in found):
                 self._naps.end()
                 core.fetcher.read_ahead()
                 return found
@@ -170,30 +170,30 @@ def _take_back(before: list[_Spot]) -> None:
 
 def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     """Moves positions past fetched records. Returns the entries that have records."""
-    for assigned, taken in found:
-        assigned.hand_out(taken)
-    return [each for each in found if len(each.taken.records)]
+    for assigned, fetched in found:
+        assigned.hand_out(fetched)
+    return [each for each in found if len(each.fetched.records)]
 
 
 def _one_by_one(found: list[PartitionRecords]) -> Iterator[Record]:
     """Returns records for iteration, which moves the position with each one."""
-    return chain.from_iterable([_of_one(assigned, taken, assigned.position) for assigned, taken in found])
+    return chain.from_iterable([_of_one(assigned, fetched, assigned.position) for assigned, fetched in found])
 
 
-def _of_one(assigned: AssignedPartition, taken: FetchedRecords, at: int | None) -> Iterator[Record]:
+def _of_one(assigned: AssignedPartition, fetched: FetchedRecords, at: int | None) -> Iterator[Record]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
 
     Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.
     """
-    epoch = taken.leader_epoch
-    for record in taken.records:
-        if assigned.position != at or not assigned.owned or assigned.paused:  # `goes_on` inline: this runs for each record
+    epoch = fetched.leader_epoch
+    for record in fetched.records:
+        if assigned.position != at or not assigned.owned or assigned.paused:  # `is_next` inline: this runs for each record
             return
         assigned.position = at = record.offset + 1
         assigned.leader_epoch = epoch
         yield record
-    if assigned.goes_on(at):
-        assigned.hand_out(taken)
+    if assigned.is_next(at):
+        assigned.hand_out(fetched)
 
 
 def core_of(polling: Polling) -> ConsumerCore:

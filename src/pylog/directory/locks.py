@@ -210,7 +210,7 @@ class StoreLocks:
             file.close()
             owner = self._fs.lock_owner(path)
             if owner or self._clock.monotonic() > deadline:
-                raise self._broker_is_there(owner)
+                raise self._broker_running(owner)
             self._clock.sleep(LONGEST_NAP_S)
 
     def _is_kept_out(self, file: LockFile) -> bool:
@@ -225,7 +225,7 @@ class StoreLocks:
             return True
         return False
 
-    def _broker_is_there(self, owner: int | None) -> StoreLockedError:
+    def _broker_running(self, owner: int | None) -> StoreLockedError:
         who = f"a Kafka broker (process {owner})" if owner else "a Kafka broker"
         return StoreLockedError(
             f"{who} has {self._root} open for writing; stop it, or open the store with mode='r'",
@@ -265,7 +265,7 @@ class StoreLocks:
         if not file.try_lock(0, 0, exclusive=False):
             owner = self._fs.lock_owner(join(self._root, KAFKA_LOCK))
             file.close()
-            raise self._broker_is_there(owner)
+            raise self._broker_running(owner)
         self._kafka = file  # the old one is closed, and so unlocked, with its last user
 
     def alone(self) -> bool:

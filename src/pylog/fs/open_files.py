@@ -87,13 +87,13 @@ class OpenFiles:
         for _ in range(len(self._open)):  # each once, whatever is put back
             if wanted <= 0:
                 return
-            owner = self._taken_out()
+            owner = self._next_to_release()
             if owner is not None and (owner is but or not _released(owner)):
                 self._add(owner)  # it is asked again later
             else:
                 wanted -= 1
 
-    def _taken_out(self) -> Owner | None:
+    def _next_to_release(self) -> Owner | None:
         """Takes out the owner that opened first; None if it does not exist any more."""
         with self._guard:
             return self._open.popitem(last=False)[1]() if self._open else None
@@ -140,7 +140,7 @@ os.register_at_fork(after_in_child=_forked)
 class _Releasing(threading.local):
     """Whether this thread is releasing files: what it opens for that must not release others again."""
 
-    at_work = False
+    is_active = False
 
 
 _releasing: Final = _Releasing()
@@ -159,7 +159,7 @@ def opening(call: Callable[..., T], *given: object, also: tuple[int, ...] = ()) 
     try:
         return call(*given)
     except OSError as error:
-        if error.errno not in _NONE_LEFT + also or _releasing.at_work:
+        if error.errno not in _NONE_LEFT + also or _releasing.is_active:
             raise
     for step in (FILES.release, lambda: WRITERS.release((len(WRITERS) + 1) // 2), WRITERS.release, FILES.release):
         _release(step)
@@ -173,11 +173,11 @@ def opening(call: Callable[..., T], *given: object, also: tuple[int, ...] = ()) 
 
 
 def _release(step: Callable[[], None]) -> None:
-    _releasing.at_work = True
+    _releasing.is_active = True
     try:
         step()
     finally:
-        _releasing.at_work = False
+        _releasing.is_active = False
 
 
 def advice(error: OSError) -> str | None:

@@ -341,13 +341,14 @@ class Group(FactoryMade, factory="Store.group"):
 
     def _refuse_readers(self, view: GroupView, topics: set[str]) -> None:
         """Raises if an active member reads one of the topics, or if its topics are unknown."""
-        living = self._offsets.members.at_work(view)
+        living = self._offsets.members.living(view)
         read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
         if None in read:
             self._refuse_members(view)
-        taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
-        if taken:
-            raise GroupSubscribedToTopicError(f"members of the group {self.group_id!r} read {', '.join(taken)}; close them first")
+        subscribed = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
+        if subscribed:
+            names = ", ".join(subscribed)
+            raise GroupSubscribedToTopicError(f"members of the group {self.group_id!r} read {names}; close them first")
 
 
 def new_group(group_id: str, manager: LogManager, offsets: OffsetManager, clock: Clock) -> Group:

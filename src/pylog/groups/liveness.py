@@ -57,7 +57,7 @@ class _SlotSeen:
     gone_for: float = 0.0
 
 
-def at_work(members: Iterable[str], slots: Iterable[MemberSlot]) -> set[str]:
+def living_members(members: Iterable[str], slots: Iterable[MemberSlot]) -> set[str]:
     """Returns the members whose processes are running, from one read; all of them while a locked slot cannot be read."""
     held = [slot.member_id for slot in slots if slot.locked]
     return set(members) if None in held else set(members).intersection(held)

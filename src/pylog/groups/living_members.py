@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pylog.fs import FileSystem, join
 from pylog.groups.dismissal import member_ids
-from pylog.groups.liveness import at_work
+from pylog.groups.liveness import living_members
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.offsets.offset_manager import GroupView
 
@@ -26,9 +26,9 @@ class LivingMembers:
         """Returns whether any group of a partition may have active members: members of pylog create a file. Cost: 2 µs."""
         return self._fs.exists(join(directory, MEMBERS_FILE))
 
-    def at_work(self, view: GroupView) -> set[str]:
+    def living(self, view: GroupView) -> set[str]:
         """Returns the group's members whose processes are running. Cost: one read of the file, if the records name a member."""
         members = member_ids(view.image)
         if not members or not self._writable:
             return members
-        return at_work(members, slots_of(self._fs, join(view.directory, MEMBERS_FILE)))
+        return living_members(members, slots_of(self._fs, join(view.directory, MEMBERS_FILE)))

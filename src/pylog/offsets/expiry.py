@@ -21,7 +21,9 @@ class Expiry(NamedTuple):
     group: bool
 
 
-def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int, at_work: Callable[[], bool]) -> Expiry:
+def expired(
+    group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int, has_living_members: Callable[[], bool]
+) -> Expiry:
     """Decides what of a group has expired.
 
     An offset expires when it was committed, or its group left by its last member, `retention_ms` ago. What members read stays:
@@ -33,11 +35,11 @@ def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retentio
         pending: the keys of offsets that open transactions have committed, which are kept.
         now_ms: the wall clock.
         retention_ms: how long offsets are kept.
-        at_work: whether any member that the records name is; asked only if they name one.
+        has_living_members: whether any member that the records name is; asked only if they name one.
     """
     metadata = group.metadata()
     named = group.has_members or (metadata is not None and bool(metadata.members))
-    deserted = named and not at_work()
+    deserted = named and not has_living_members()
     since = _since_commit if deserted else None if group.has_members else _base(metadata)
     over = (
         []

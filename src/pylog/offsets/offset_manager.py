@@ -95,7 +95,7 @@ class Members(Protocol):
         """Whether a group with records in this partition can have running members."""
         ...
 
-    def at_work(self, view: GroupView) -> set[str]:
+    def living(self, view: GroupView) -> set[str]:
         """Those of a group."""
         ...
 
@@ -167,7 +167,7 @@ class OffsetManager:
 
     def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
-        if living := self.members.at_work(view):
+        if living := self.members.living(view):
             what = f"the group {group_id!r} has active members ({len(living)}, such as {min(living)})"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
@@ -433,7 +433,7 @@ class OffsetManager:
                 {*image.pending_of(name), *_partition_keys_in(group, waiting.get(name, ()))},
                 now_ms,
                 retention_ms,
-                at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
+                has_living_members=lambda name=name: bool(self.members.living(_view(there, image, name))),  # type: ignore[misc]
             )
             for name, group in image.groups.items()
             if group.exists

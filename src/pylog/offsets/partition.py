@@ -89,7 +89,7 @@ class OffsetsPartition:
         end = self._log.known.end_offset
         if end == self._memberless_end:
             return True
-        if end != self._position or not self._goes_on(self._log.known, end):
+        if end != self._position or not self._has_only_grown(self._log.known, end):
             return False  # the image lacks records of other processes
         found = self._image.groups.get(group)
         return found is None or (found.record is None and not found.membership)
@@ -149,7 +149,7 @@ class OffsetsPartition:
                 state = now
 
     def _replay(self, state: LogState) -> None:
-        if self._position is None or not self._goes_on(state, self._position):
+        if self._position is None or not self._has_only_grown(state, self._position):
             self._begin()
             self._position = state.start_offset
         wanted = OffsetRange(self._position, state.end_offset)
@@ -168,7 +168,7 @@ class OffsetsPartition:
                 )
                 self._reported = offset + 1
 
-    def _goes_on(self, state: LogState, position: int) -> bool:
+    def _has_only_grown(self, state: LogState, position: int) -> bool:
         """Whether the log has only grown since it was replayed."""
         if self._seen is None or state.truncation_count != self._seen.truncation_count:
             return False

@@ -40,7 +40,7 @@ class RecordAccumulator:
     Attributes:
         items: the waiting records.
         room: how many records may wait; `send` compares it with the length of `items`.
-        attention: `send` calls `rouse` if more records than this are waiting.
+        attention: `send` calls `wake` if more records than this are waiting.
         abandoned: true if the remaining records must be refused.
         topics: the number of topics the records may belong to.
         waiting: the lock, and the threads that wait.
@@ -108,7 +108,7 @@ class RecordAccumulator:
             self.wait_for_room()
         self.items.append(future)
         if len(self.items) > self.attention:
-            self.rouse()
+            self.wake()
 
     def add_large(self, future: FutureRecordMetadata, size: int) -> None:
         """Adds a record of `size` bytes, larger than `RECORD_CHARGE`, once it fits. Raises as `wait_for_room`."""
@@ -157,7 +157,7 @@ class RecordAccumulator:
         used = self._extra + RECORD_CHARGE * len(self._under_way)
         self.room = -1 if self._closed or self._large else (self._memory - used) // RECORD_CHARGE
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Wakes the sender for a record. If the sender has ended, fails the record.
 
         A signal handler may call it during another call of the thread: then the sender has not ended.

@@ -40,9 +40,9 @@ class Columns(NamedTuple):
     def take(self, order: Longs) -> Columns:
         """Returns the records in another order."""
         rows = pa.array(order)
-        taken = [column.take(rows) for column in self.batch.columns]  # a third faster than the batch's own method
+        chosen = [column.take(rows) for column in self.batch.columns]  # a third faster than the batch's own method
         futures = np.fromiter(self.futures, object, len(order))[order].tolist() if self.futures else ()
-        return Columns(pa.RecordBatch.from_arrays(taken, schema=self.batch.schema), self.sizes[order], futures)
+        return Columns(pa.RecordBatch.from_arrays(chosen, schema=self.batch.schema), self.sizes[order], futures)
 
 
 class PartitionRows(NamedTuple):

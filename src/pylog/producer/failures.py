@@ -71,9 +71,9 @@ class DeliveryFailures:
 
     def _taken(self) -> list[_Failed]:
         """Returns the failed batches and forgets them."""
-        taken: list[_Failed] = []
+        failed: list[_Failed] = []
         try:
             while True:
-                taken.append(self._kept.popleft())
+                failed.append(self._kept.popleft())
         except IndexError:
-            return taken
+            return failed

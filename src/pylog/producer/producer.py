@@ -123,7 +123,7 @@ class Producer(FactoryMade, factory="Store.producer"):
         future = FutureRecordMetadata(route, value, key)
         items.append(future)
         if len(items) > buffer.attention:
-            buffer.rouse()
+            buffer.wake()
         return future
 
     def _send_with_care(

@@ -84,22 +84,22 @@ class Sender:
 
     def _run_once(self) -> bool:
         """Takes some records and settles them. Returns whether there were any."""
-        taken = self._buffer.take()
+        accepted = self._buffer.take()
         try:
-            for route, futures in self._by_route(taken) if taken else ():
+            for route, futures in self._by_route(accepted) if accepted else ():
                 self._deliver(route, futures)
         except BaseException as error:  # noqa: BLE001 - whatever it is, no thread may wait forever
-            self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
+            self._buffer.refuse([future for future in accepted if not future.done()], _as_failure(error))
             self._manager.failures.note(error)
         finally:
             self._buffer.done()
-        return bool(taken)
+        return bool(accepted)
 
-    def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
+    def _by_route(self, accepted: Futures) -> Iterable[tuple[Route, Futures]]:
         """Returns the records by topic, in their order."""
         if self._buffer.topics == 1:
-            return [(route_of(taken[0]), taken)]
-        return by_route(taken).items()
+            return [(route_of(accepted[0]), accepted)]
+        return by_route(accepted).items()
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
@@ -123,8 +123,8 @@ class Sender:
         """
         now_ms = self._clock.now_ms()
         columns = columns_of(futures, route, now_ms)
-        if route.tightened and not all(taken := self._taken(route, columns)):
-            futures = list(compress(futures, taken))
+        if route.tightened and not all(accepted := self._taken(route, columns)):
+            futures = list(compress(futures, accepted))
             if not futures:
                 return
             columns = columns_of(futures, route, now_ms)
@@ -147,13 +147,13 @@ class Sender:
 
     def _taken(self, route: Route, columns: Columns) -> list[bool]:
         """Returns for each record whether the topic still accepts it, and refuses the others one by one."""
-        taken = []
+        accepted = []
         for future, size in zip(columns.futures, columns.sizes.tolist(), strict=True):
             error = route.takes(key_of(future), batch_size_of(size))
-            taken.append(error is None)
+            accepted.append(error is None)
             if error is not None:
                 self._buffer.refuse([future], error)
-        return taken
+        return accepted
 
     def _settle(self, route: Route, partition: int, batch: PartitionRows, now_ms: int, *, first: bool) -> None:
         """Appends one batch and settles its futures, in order. Raises as `_deliver_to`."""

@@ -30,7 +30,7 @@ Requests = SimpleQueue[Any]  # each item is a call to make; None or a dead refer
 _END: Final = object()
 _ASKED: Final = object()
 _OWN: Final = threading.local()  # in a worker's thread: its requests
-_AT_WORK: Final[dict[LockType, Requests]] = {}  # of running threads, by the lock that each holds until it ends
+_RUNNING: Final[dict[LockType, Requests]] = {}  # of running threads, by the lock that each holds until it ends
 
 
 def one_ahead(items: Iterator[T]) -> AbstractContextManager[Iterator[T]]:
@@ -188,14 +188,14 @@ class Worker:
         self._name = name
         self._requests: Requests = SimpleQueue()
         self._results: SimpleQueue[Any] = SimpleQueue()
-        self._at_work = allocate_lock()
+        self._running = allocate_lock()
         self._begun = False
 
     def ask(self, work: Callable[[], Any]) -> bool:
         """Requests a call. Returns False if the thread cannot start or has ended."""
         if not self._begun:
             self._begin()
-        if self._at_work not in _AT_WORK:
+        if self._running not in _RUNNING:
             return False
         self._requests.put(work)
         return True
@@ -208,11 +208,11 @@ class Worker:
         self._begun = True
         if sys.is_finalizing():  # a thread could start, but would never run
             return
-        self._at_work.acquire()
+        self._running.acquire()
         with contextlib.suppress(RuntimeError):
             left = ref(self, self._requests.put)
-            start_new_thread(_watch, (self._name, self._requests, self._results, self._at_work, left))
-            _AT_WORK[self._at_work] = self._requests
+            start_new_thread(_watch, (self._name, self._requests, self._results, self._running, left))
+            _RUNNING[self._running] = self._requests
 
     @property
     def has_result(self) -> bool:
@@ -225,7 +225,7 @@ class Worker:
         Raises:
             ClosedError: this is a forked child, and the result would arrive in the parent. Otherwise, the error of the call.
         """
-        if self._at_work not in _AT_WORK and self._results.empty():
+        if self._running not in _RUNNING and self._results.empty():
             raise ClosedError("an operation from before a fork cannot continue in the forked process; open the store again there")
         return _given(self._results.get())
 
@@ -233,15 +233,15 @@ class Worker:
         """Ends the thread, and waits until it has finished all requested calls. May be called twice."""
         self._requests.put(None)
         if getattr(_OWN, "requests", None) is not self._requests:  # a worker may be collected in its own thread
-            _wait_for(self._at_work)
+            _wait_for(self._running)
 
 
-def _wait_for(at_work: LockType) -> None:
+def _wait_for(running: LockType) -> None:
     """Waits for a thread to end, even if interrupted repeatedly: the caller may reuse the objects that the thread uses."""
     interrupt = None
-    while at_work in _AT_WORK and not sys.is_finalizing():  # at the interpreter's exit other threads no longer run
+    while running in _RUNNING and not sys.is_finalizing():  # at the interpreter's exit other threads no longer run
         try:
-            with at_work:
+            with running:
                 pass
         except BaseException as error:  # noqa: BLE001 - raised after the thread has ended
             interrupt = error
@@ -252,7 +252,7 @@ def _wait_for(at_work: LockType) -> None:
 # ---- the other threads -------------------------------------------------------------------------------------------------------
 
 
-def _watch(name: str, requests: Requests, results: SimpleQueue[Any], at_work: LockType, left: ref[Any]) -> None:
+def _watch(name: str, requests: Requests, results: SimpleQueue[Any], running: LockType, left: ref[Any]) -> None:
     """Starts the thread that debuggers and profilers see, and releases the lock when it has ended.
 
     `Thread.start` must not be interrupted; here it is not: only the main thread receives signals.
@@ -271,8 +271,8 @@ def _watch(name: str, requests: Requests, results: SimpleQueue[Any], at_work: Lo
             while worker.is_alive():  # a few more steps; `join` would leave an entry for this thread in `threading.enumerate()`
                 SystemClock().sleep(0)
     finally:
-        _AT_WORK.pop(at_work, None)
-        at_work.release()
+        _RUNNING.pop(running, None)
+        running.release()
 
 
 def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over: LockType) -> None:
@@ -291,15 +291,15 @@ def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over
 @atexit.register
 def _end_all() -> None:
     """Ends threads that were left running: the objects that they use may disappear a moment later."""
-    for at_work, requests in list(_AT_WORK.items()):
+    for running, requests in list(_RUNNING.items()):
         requests.put(None)
-        _wait_for(at_work)
+        _wait_for(running)
 
 
 class _InChild:
     def forked(self) -> None:
         """Forgets all threads: a forked child has none of them."""
-        _AT_WORK.clear()
+        _RUNNING.clear()
 
 
 _IN_CHILD: Final = _InChild()

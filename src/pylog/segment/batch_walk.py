@@ -72,10 +72,10 @@ class Damage(NamedTuple):
 
 
 class WalkedRange(NamedTuple):
-    """Some consecutive good batches, and the damage after them, if damage ends the stretch.
+    """Some consecutive good batches, and the damage after them, if damage ends the range.
 
     Attributes:
-        buffer: their bytes; valid until the next stretch is asked for.
+        buffer: their bytes; valid until the next range is requested.
         table: the batches, POSITION counting from the buffer's start.
         shift: position in the file of the buffer's first byte.
         damage: what follows the last batch.
@@ -206,7 +206,7 @@ def _checked(
     if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
         good -= 1  # its length may be wrong too, which explains why no batch follows it
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
-    after = _behind(segment, region, end, following, fault)
+    after = _neighbour(segment, region, end, following, fault)
     broken = _first_broken_at_a_gap(region, good, walked, after)
     if broken is not None:
         good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
@@ -226,7 +226,7 @@ def _checked(
     return (table if good == table.shape[1] else np.ascontiguousarray(table[:, :good])), fault
 
 
-def _behind(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
+def _neighbour(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
     """Returns the header of the batch after a region, or at a segment's end the next segment's base."""
     if fault is not None:
         return None

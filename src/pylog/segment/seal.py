@@ -68,7 +68,7 @@ class Seal(NamedTuple):
         count = self.marks_until(position)
         return self.positions.item(count - 1) if count else 0
 
-    def mark_behind(self, position: int) -> int:
+    def mark_after(self, position: int) -> int:
         """Returns the position of the first mark after another, or the segment's end. O(log n)."""
         count = self.marks_until(position)
         return self.positions.item(count) if count < len(self.positions) else self.size
@@ -260,7 +260,7 @@ class SealedReader:
         """Compares the interval in which the given batches end."""
         if self._ahead is None or self._digest is None or self._seal.digest_at(self._position) is not None:
             return []
-        end = self._seal.mark_behind(self._position)
+        end = self._seal.mark_after(self._position)
         digest, position = self._digest, self._position
         for region in self._ahead.regions(position, end):
             digest, position = extend(digest, prefixes(region.buffer, region.table)), region.end

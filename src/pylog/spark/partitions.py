@@ -69,7 +69,9 @@ def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPa
     return found
 
 
-def only_homes(there: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+def single_paths(
+    there: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, str]:
     """Partitions, each with the one directory that has it.
 
     Args:

@@ -28,7 +28,7 @@ from pylog.spark.options import (
     SourceOptions,
 )
 from pylog.spark.parallel import in_processes
-from pylog.spark.partitions import check_all_named, chosen, directories, only_homes, opened, topic_ids
+from pylog.spark.partitions import check_all_named, chosen, directories, opened, single_paths, topic_ids
 from pylog.spark.pushdown import NO_PRUNING, NumberRange, Pruning, Ranges, united
 from pylog.spark.roots import Root
 from pylog.spark.steady import steadily
@@ -122,7 +122,7 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """
     with opened(options.paths) as roots:
         there = directories(roots, options.paths)
-        homes = only_homes(there, chosen(there, options.subscription, options.paths))
+        homes = single_paths(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
         ids = topic_ids(homes)  # read before the logs are opened, to detect topics that are created again in between

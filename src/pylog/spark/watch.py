@@ -17,7 +17,7 @@ from pylog.log.reading.fast_outline import FastOutline
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
-from pylog.spark.partitions import chosen, directories, matching, only_homes, topic_ids
+from pylog.spark.partitions import chosen, directories, matching, single_paths, topic_ids
 from pylog.spark.roots import Root
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class PartitionTracker:
             if path not in self._roots:
                 self._roots[path] = Root(path)
         there = directories(self._roots, paths)
-        return only_homes(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
+        return single_paths(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
 
     # ---- starts and ends -----------------------------------------------------------------------------------------------------
 

@@ -272,10 +272,10 @@ class _Side:
         if self._frame is None:
             return None
         count = int(np.searchsorted(_offsets(self._frame), last_offset, side="right"))
-        taken = self._frame.slice(0, count)
+        rows = self._frame.slice(0, count)
         rest = self._frame.slice(count)
         self._frame = rest if len(rest) else next(self._frames, None)
-        return taken
+        return rows
 
 
 def _offsets(frame: pa.RecordBatch) -> NDArray[np.int64]:

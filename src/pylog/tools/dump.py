@@ -96,14 +96,14 @@ def _layouts_of(file: NamedFile) -> Mapping[int, Layout] | None:
 
 def _log(fs: FileSystem, file: NamedFile, records: bool, layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
     segment, following = segment_at(fs, file)
-    for stretch in walk(segment, 0, segment.size, following, verify=True):
-        batches = map(_batch, stretch.table.T.tolist(), [stretch.shift] * stretch.table.shape[1])
+    for walked in walk(segment, 0, segment.size, following, verify=True):
+        batches = map(_batch, walked.table.T.tolist(), [walked.shift] * walked.table.shape[1])
         if records:
-            yield from _with_records(stretch, batches, layouts)
+            yield from _with_records(walked, batches, layouts)
         else:
             yield from batches
-        if stretch.damage is not None:
-            yield _after_batches(segment, stretch.damage)
+        if walked.damage is not None:
+            yield _after_batches(segment, walked.damage)
 
 
 def _batch(column: list[int], shift: int) -> Document:
@@ -126,8 +126,8 @@ def _batch(column: list[int], shift: int) -> Document:
     return found | dict(zip(_FIELDS, fields, strict=False))
 
 
-def _with_records(stretch: WalkedRange, batches: Iterator[Document], layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
-    for batch, rows in zip(batches, rows_by_batch(stretch.buffer, stretch.table), strict=True):
+def _with_records(walked: WalkedRange, batches: Iterator[Document], layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
+    for batch, rows in zip(batches, rows_by_batch(walked.buffer, walked.table), strict=True):
         yield batch
         for row in rows:
             yield _record(row, layouts, control=batch["control"])

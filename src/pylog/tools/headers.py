@@ -14,7 +14,7 @@ from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.segment import LogSegment, vanished
 
 
-def stretches(partition: Partition) -> Iterator[tuple[LogSegment, WalkedRange]]:
+def walked_ranges(partition: Partition) -> Iterator[tuple[LogSegment, WalkedRange]]:
     """Yields the good batches of a partition as tables, with their segment. Checks checksums.
 
     Args:
@@ -27,8 +27,8 @@ def stretches(partition: Partition) -> Iterator[tuple[LogSegment, WalkedRange]]:
     """
     for segment, following in partition.segments():
         try:
-            for stretch in walk(segment, 0, partition.state.size_of(segment), following, verify=True):
-                yield segment, stretch
+            for walked in walk(segment, 0, partition.state.size_of(segment), following, verify=True):
+                yield segment, walked
         except StorageFailedError as error:
             if not vanished(error):
                 raise

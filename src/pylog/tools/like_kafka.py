@@ -133,9 +133,9 @@ class KafkaDump:
         options, follower = self._options, _Consecutive()
         frames = open_log(self._fs, file.path, options.max_bytes)
         try:
-            for stretch in frames:
-                lines = _batch_lines(stretch)
-                yield from _chunks(self._deep(stretch, lines, follower) if options.deep else lines)
+            for raw in frames:
+                lines = _batch_lines(raw)
+                yield from _chunks(self._deep(raw, lines, follower) if options.deep else lines)
         finally:
             self._complain(f"Non-consecutive offsets in {file.absolute}", follower.complaints)
         if frames.left > 0 and options.max_bytes == _UNLIMITED:
@@ -144,10 +144,10 @@ class KafkaDump:
     def _complain(self, title: str, lines: list[str]) -> None:
         self.complaints += [title, *lines] if lines else []
 
-    def _deep(self, stretch: RawBatches, lines: list[str], follower: _Consecutive) -> Iterator[str]:
+    def _deep(self, raw: RawBatches, lines: list[str], follower: _Consecutive) -> Iterator[str]:
         """Yields the line of each batch and the lines of its records."""
-        columns = stretch.table[[MAGIC, ATTRIBUTES]].T.tolist()
-        for line, (magic, attributes), rows in zip(lines, columns, rows_by_batch(stretch.buffer, stretch.table), strict=True):
+        columns = raw.table[[MAGIC, ATTRIBUTES]].T.tolist()
+        for line, (magic, attributes), rows in zip(lines, columns, rows_by_batch(raw.buffer, raw.table), strict=True):
             yield line
             label, control = _STAMPS[timestamp_type(magic, attributes)], bool(attributes & CONTROL_BIT)
             for row in rows:
@@ -276,11 +276,11 @@ def _title(file: NamedFile) -> str:
     return f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}\n"
 
 
-def _batch_lines(stretch: RawBatches) -> list[str]:
+def _batch_lines(raw: RawBatches) -> list[str]:
     """Returns a line for each batch."""
     lines = []
-    valid = [_FLAGS[flag] for flag in _valid(stretch).tolist()]
-    for (position, size, base, last, count, *fields), is_valid in zip(stretch.table.T.tolist(), valid, strict=True):
+    valid = [_FLAGS[flag] for flag in _valid(raw).tolist()]
+    for (position, size, base, last, count, *fields), is_valid in zip(raw.table.T.tolist(), valid, strict=True):
         first_stamp, stamp, attributes, magic, epoch, producer, producer_epoch, sequence, crc, _ = fields
         if magic >= 2:
             last_sequence = sequence if sequence < 0 else (sequence + last - base) & limits.INT32_MAX
@@ -294,19 +294,19 @@ def _batch_lines(stretch: RawBatches) -> list[str]:
         else:
             message = f"offset: {last}"
         lines.append(
-            f"{message} position: {position + stretch.shift} {_STAMPS[timestamp_type(magic, attributes)]}: {stamp} size: {size} "
+            f"{message} position: {position + raw.shift} {_STAMPS[timestamp_type(magic, attributes)]}: {stamp} size: {size} "
             f"magic: {magic} compresscodec: {codec_name(attributes & CODEC_MASK)} crc: {crc} isvalid: {is_valid}\n"
         )
     return lines
 
 
-def _valid(stretch: RawBatches) -> Table:
+def _valid(raw: RawBatches) -> Table:
     """Returns which batches have a correct checksum."""
-    table = stretch.table
+    table = raw.table
     found: Table = (table[CRC_STATE] == CRC_GOOD).astype(np.int64)
     for batch in np.flatnonzero(table[MAGIC] < 2).tolist():
         position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
-        found[batch] = legacy_crc_ok(stretch.buffer[position : position + size])
+        found[batch] = legacy_crc_ok(raw.buffer[position : position + size])
     return found
 
 
@@ -441,22 +441,20 @@ class _Headers:
         """Returns the batch at a position; None if the file ends before the batch does."""
         if position > self._frames.size:
             raise CorruptionError(f"{self.path} ends before position {position}, to which its index points", position=position)
-        stretch = self._frames.one(position)
-        return None if stretch is None else _IndexedBatch(stretch)
+        raw = self._frames.one(position)
+        return None if raw is None else _IndexedBatch(raw)
 
 
 class _IndexedBatch:
     """A batch that an index points to."""
 
-    def __init__(self, stretch: RawBatches) -> None:
-        self._stretch = stretch
-        self.last_offset = int(stretch.table[LAST_OFFSET, 0])
-        self.end = stretch.shift + int(stretch.table[POSITION, 0] + stretch.table[SIZE, 0])
+    def __init__(self, raw: RawBatches) -> None:
+        self._raw = raw
+        self.last_offset = int(raw.table[LAST_OFFSET, 0])
+        self.end = raw.shift + int(raw.table[POSITION, 0] + raw.table[SIZE, 0])
 
     def largest_timestamp(self) -> int:
-        return max(
-            (row.timestamp for rows in rows_by_batch(self._stretch.buffer, self._stretch.table) for row in rows), default=-1
-        )
+        return max((row.timestamp for rows in rows_by_batch(self._raw.buffer, self._raw.table) for row in rows), default=-1)
 
 
 class _TimeIndexCheck:

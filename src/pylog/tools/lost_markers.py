@@ -81,8 +81,8 @@ def lost_ends(segments: Iterable[tuple[LogSegment, int | None]], stays: Stays) -
     """
     fates = _Fates()
     for segment, following in segments:
-        for stretch in walk(segment, 0, segment.size, following, verify=True):
-            for event in _events_of(segment, stretch, stays):
+        for walked in walk(segment, 0, segment.size, following, verify=True):
+            for event in _events_of(segment, walked, stays):
                 fates.take(event)
     return fates.settled()
 
@@ -114,17 +114,17 @@ class _Fates:
         return sorted(changed, key=lambda lost: lost.marker_offset)
 
 
-def _events_of(segment: LogSegment, stretch: WalkedRange, stays: Stays) -> Iterator[_Event]:
-    """Yields the transactional batches of a stretch, then the damaged ones after it whose headers are readable."""
-    table = stretch.table
+def _events_of(segment: LogSegment, walked: WalkedRange, stays: Stays) -> Iterator[_Event]:
+    """Yields the transactional batches of a range, then the damaged ones after it whose headers are readable."""
+    table = walked.table
     for batch in _transactional(table):
-        start = stretch.shift + int(table[POSITION, batch])
+        start = walked.shift + int(table[POSITION, batch])
         event = _Event(*_whose(table, batch), stays(segment, start, start + int(table[SIZE, batch])))
         if not table[ATTRIBUTES, batch] & CONTROL_BIT:
             yield event
-        elif (marker := control_record(stretch.buffer, table, batch)) is not None and marker.ends_transaction:
+        elif (marker := control_record(walked.buffer, table, batch)) is not None and marker.ends_transaction:
             yield event._replace(ends=True, committed=marker.type == CONTROL_COMMIT)
-    damage = stretch.damage
+    damage = walked.damage
     if damage is not None:
         size = min(damage.end - damage.position, limits.READ_CHUNK_BYTES)
         found = scan_batches(segment.file().read(damage.position, size)).table

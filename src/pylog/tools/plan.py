@@ -460,24 +460,24 @@ class _NewContent:
 
     def take_all(self) -> None:
         """Keeps all good batches, and puts empty batches between them."""
-        for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
-            self._keep(stretch)
-            if stretch.damage is not None:
-                self._fill(stretch.damage)
+        for walked in walk(self._segment, 0, self._segment.size, self._following, verify=True):
+            self._keep(walked)
+            if walked.damage is not None:
+                self._fill(walked.damage)
 
     def take_until(self, position: int) -> None:
         """Keeps the good batches before a position."""
-        for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
-            inside = int(np.searchsorted(stretch.table[POSITION] + stretch.shift, position))
-            self._keep(stretch._replace(table=stretch.table[:, :inside]))
-            if inside < stretch.table.shape[1] or stretch.damage is not None:
+        for walked in walk(self._segment, 0, self._segment.size, self._following, verify=True):
+            inside = int(np.searchsorted(walked.table[POSITION] + walked.shift, position))
+            self._keep(walked._replace(table=walked.table[:, :inside]))
+            if inside < walked.table.shape[1] or walked.damage is not None:
                 return
 
-    def _keep(self, stretch: WalkedRange) -> None:
-        table = stretch.table
+    def _keep(self, walked: WalkedRange) -> None:
+        table = walked.table
         if not table.shape[1]:
             return
-        start, end = (int(number) + stretch.shift for number in (table[POSITION, 0], table[POSITION, -1] + table[SIZE, -1]))
+        start, end = (int(number) + walked.shift for number in (table[POSITION, 0], table[POSITION, -1] + table[SIZE, -1]))
         before = self.pieces[-1] if self.pieces else None
         if isinstance(before, KeptBytes) and before.end == start:
             self.pieces[-1] = KeptBytes(before.start, end)

@@ -8,7 +8,7 @@ from pylog.clock import Clock
 from pylog.fs import FileSystem
 from pylog.record.format import LEADER_EPOCH, PRODUCER_ID
 from pylog.record.types import TopicPartition
-from pylog.tools.headers import stretches
+from pylog.tools.headers import walked_ranges
 from pylog.tools.partitions import partition_reader, targets
 
 
@@ -36,8 +36,8 @@ def highest_numbers(fs: FileSystem, root: str, clock: Clock) -> Numbers:
     producer_id = -1
     for target in targets(fs, root):
         highest = 0
-        for _, stretch in stretches(partition_reader(fs, target, clock)()):
-            highest = max(highest, int(stretch.table[LEADER_EPOCH].max(initial=0)))
-            producer_id = max(producer_id, int(stretch.table[PRODUCER_ID].max(initial=-1)))
+        for _, walked in walked_ranges(partition_reader(fs, target, clock)()):
+            highest = max(highest, int(walked.table[LEADER_EPOCH].max(initial=0)))
+            producer_id = max(producer_id, int(walked.table[PRODUCER_ID].max(initial=-1)))
         epochs[target.key] = highest
     return Numbers(epochs, producer_id + 1)

@@ -139,14 +139,14 @@ def _unsound(buffer: Bytes, table: Table, batch: int) -> Iterator[Row]:
     entry = buffer[int(column[POSITION]) : int(column[POSITION] + column[SIZE])]
     if int(column[MAGIC]) < 2:
         return map(_old_row, iterate_legacy(entry), inner_checksums(entry))
-    return _as_far_as_it_goes(entry, column)
+    return _readable_part(entry, column)
 
 
 def _old_row(record: LegacyRecord, checksum: tuple[int, bool]) -> Row:
     return Row(record.offset, record.timestamp, NO_SEQUENCE, record.key, record.value, (), checksum)
 
 
-def _as_far_as_it_goes(entry: Bytes, column: Table) -> Iterator[Row]:
+def _readable_part(entry: Bytes, column: Table) -> Iterator[Row]:
     """Yields the records of a batch with a wrong checksum, up to the first invalid one."""
     count, codec, base = int(column[COUNT]), int(column[ATTRIBUTES]) & CODEC_MASK, int(column[BASE_OFFSET])
     payload = entry[HEADER_SIZE:]

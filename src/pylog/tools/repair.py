@@ -278,9 +278,9 @@ class _Execution:
             if segment.base_offset in indexed:
                 segment.write_indexes(segment.rebuild_indexes())
             aborted = b""
-            for stretch in walk(segment, 0, segment.size, None):
-                aborted += b"".join(entry.encoded() for entry in state.replay(stretch.buffer, stretch.table))
-                for base, epoch in stretch.table[[BASE_OFFSET, LEADER_EPOCH]].T.tolist():
+            for walked in walk(segment, 0, segment.size, None):
+                aborted += b"".join(entry.encoded() for entry in state.replay(walked.buffer, walked.table))
+                for base, epoch in walked.table[[BASE_OFFSET, LEADER_EPOCH]].T.tolist():
                     epochs = assign_epoch(epochs, epoch, base)
             if segment.base_offset >= plan.from_offset:
                 self._settle_transactions(segment.base_offset, aborted)

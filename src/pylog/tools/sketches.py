@@ -219,5 +219,5 @@ class Distinct:
         found = 0.7213 / (1 + 1.079 / registers) * registers**2 / float(np.exp2(-self._ranks.astype(np.float64)).sum())
         if found <= 2.5 * registers and empty:
             return round(registers * math.log(registers / empty))
-        hashes_there_are = 1 << (_REGISTER_BITS + _RANK_BITS)  # corrects for keys with equal hashes
-        return round(-hashes_there_are * math.log1p(-min(found / hashes_there_are, 0.999)))
+        hash_count = 1 << (_REGISTER_BITS + _RANK_BITS)  # corrects for keys with equal hashes
+        return round(-hash_count * math.log1p(-min(found / hash_count, 0.999)))

@@ -42,7 +42,7 @@ from pylog.record.format import (
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import WalkedRange
 from pylog.segment.segment import LogSegment
-from pylog.tools.headers import stretches
+from pylog.tools.headers import walked_ranges
 from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 
@@ -272,7 +272,7 @@ def _topic(name: str, partitions: list[PartitionStats]) -> TopicStats:
 
 
 def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterator[int]:
-    """Counts a partition. Yields the bytes of each stretch of batches."""
+    """Counts a partition. Yields the bytes of each range of batches."""
     state = partition.state
     found.start_offset, found.end_offset = state.start_offset, state.end_offset
     found.stats.keys = Distinct() if keys else None
@@ -281,12 +281,12 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
     segments = {base: _SegmentCounts() for base in ends}
     samples = _Samples(keys=keys)
     try:
-        for segment, stretch in stretches(partition):
-            _add(found.stats, stretch.table)
-            segments[segment.base_offset].add(stretch.table)
-            samples.take(found.stats, stretch)
-            _note_damage(found, segment, stretch, ends[segment.base_offset])
-            yield int(stretch.table[SIZE].sum())
+        for segment, walked in walked_ranges(partition):
+            _add(found.stats, walked.table)
+            segments[segment.base_offset].add(walked.table)
+            samples.take(found.stats, walked)
+            _note_damage(found, segment, walked, ends[segment.base_offset])
+            yield int(walked.table[SIZE].sum())
     except PylogError as error:
         found.error = str(error)
     for base, following in ends.items():
@@ -347,8 +347,8 @@ class _SegmentCounts:
         return SegmentStats(base_offset, end_offset, batches, records, size, *times, last_append if last_append > 0 else None)
 
 
-def _note_damage(found: PartitionStats, segment: LogSegment, stretch: WalkedRange, following: int | None) -> None:
-    damage = stretch.damage
+def _note_damage(found: PartitionStats, segment: LogSegment, walked: WalkedRange, following: int | None) -> None:
+    damage = walked.damage
     if damage is None or len(found.damaged) >= _MOST_DAMAGED:
         return
     known = (each for each in (damage.next_offset, following) if each is not None)
@@ -364,15 +364,15 @@ class _Samples:
         self._scratch = Scratch()
         self._decoder = RecordDecoder(("key",), verify=False) if keys else None
 
-    def take(self, stats: Stats, stretch: WalkedRange) -> None:
-        table = stretch.table
+    def take(self, stats: Stats, walked: WalkedRange) -> None:
+        table = walked.table
         codecs = np.where(table[MAGIC] == 2, table[ATTRIBUTES] & CODEC_MASK, CODEC_NONE)
         for codec in np.unique(codecs[codecs != CODEC_NONE]).tolist():
             own = np.flatnonzero(codecs == codec)
             for batch in own[:: max(1, -(-own.size // _TRIED))].tolist():
-                self._try(stats.codecs[_codec_name(codec)], codec, stretch.buffer, table[:, batch])
+                self._try(stats.codecs[_codec_name(codec)], codec, walked.buffer, table[:, batch])
         if self._decoder is not None and stats.keys is not None:
-            self._count_keys(self._decoder, stats.keys, stretch)
+            self._count_keys(self._decoder, stats.keys, walked)
 
     def _try(self, counted: Codec, codec: int, buffer: Bytes, column: Table) -> None:
         position, end = int(column[POSITION]) + HEADER_SIZE, int(column[POSITION] + column[SIZE])
@@ -383,10 +383,10 @@ class _Samples:
         counted.tried_bytes += end - position
         counted.plain_bytes += plain
 
-    def _count_keys(self, decoder: RecordDecoder, keys: Distinct, stretch: WalkedRange) -> None:
-        data = np.ascontiguousarray(stretch.table[:, (stretch.table[ATTRIBUTES] & CONTROL_BIT) == 0])
+    def _count_keys(self, decoder: RecordDecoder, keys: Distinct, walked: WalkedRange) -> None:
+        data = np.ascontiguousarray(walked.table[:, (walked.table[ATTRIBUTES] & CONTROL_BIT) == 0])
         try:
-            for frame in chain(decoder.feed(stretch.buffer, data), decoder.finish()):
+            for frame in chain(decoder.feed(walked.buffer, data), decoder.finish()):
                 keys.add(frame.column(0))
         except PylogError:  # records that do not parse: `verify` reports them
             return

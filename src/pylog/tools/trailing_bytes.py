@@ -39,15 +39,15 @@ def trailing_bytes(
         if active is None or active.path in reported or not (alone or _is_closed(fs, target.root)):
             return
         position, size = state.active_size, active.file().size()
-        taken = _end_of_batches(active, position, size, state.end_offset)
+        sound_end = _end_of_batches(active, position, size, state.end_offset)
     except PylogError:
         return  # reported by the verification
-    if taken > position:
-        held = f"has {taken - position} bytes of whole batches after its end at position {position}"
-        yield about("foreign", active.path, f"{held}: the next writer adopts them", position=position, size=taken - position)
-    if size > taken and not _is_preallocated(fs, target, active, taken, size):
-        held = f"has {size - taken} bytes after its end at position {taken} that are not a batch of this log"
-        yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=taken, size=size - taken)
+    if sound_end > position:
+        held = f"has {sound_end - position} bytes of whole batches after its end at position {position}"
+        yield about("foreign", active.path, f"{held}: the next writer adopts them", position=position, size=sound_end - position)
+    if size > sound_end and not _is_preallocated(fs, target, active, sound_end, size):
+        held = f"has {size - sound_end} bytes after its end at position {sound_end} that are not a batch of this log"
+        yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=sound_end, size=size - sound_end)
 
 
 def _is_preallocated(fs: FileSystem, target: PartitionDirectory, active: LogSegment, position: int, end: int) -> bool:

@@ -173,8 +173,8 @@ def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
 def _verify_file(fs: FileSystem, path: str) -> Verification:
     segment, following = segment_at(fs, named_file(path))
     findings, batches, good_bytes = [], 0, 0
-    for stretch in walk(segment, 0, segment.size, following, verify=True):
-        table, damage = stretch.table, stretch.damage
+    for walked in walk(segment, 0, segment.size, following, verify=True):
+        table, damage = walked.table, walked.damage
         batches += table.shape[1]
         good_bytes += int(table[SIZE].sum())
         if damage is not None:

@@ -49,8 +49,8 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[i
     if is_kraft_brokers(fs, root):
         message = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
         raise IllegalStateError(f"{message}to start on this directory again, remove {META_PROPERTIES} there", path=root)
-    taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
-    for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
+    file_names = {entry.name for entry in fs.list(root) if not entry.is_directory}
+    for found in sorted(file_names & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
         raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
 

@@ -59,4 +59,4 @@ def _altered(segment: LogSegment, seal: Seal) -> Iterator[Altered]:
         yield from reader.altered(region.buffer, region.table, region.shift)
         end = region.end
     if end < seal.size:  # the bytes after the last batch are no batch
-        yield Altered(seal.mark_before(end), seal.mark_behind(end))
+        yield Altered(seal.mark_before(end), seal.mark_after(end))

@@ -65,7 +65,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="no_descriptor_and_nothing_released",
         file="pylog/fs/open_files.py",
-        text="        if error.errno not in _NONE_LEFT + also or _releasing.at_work:\n",
+        text="        if error.errno not in _NONE_LEFT + also or _releasing.is_active:\n",
         replacement="        if True:\n",
         tests=("tests/log/test_descriptors.py::test_a_call_that_finds_no_descriptor_left_has_other_logs_release_theirs",),
         why="A call fails although other logs keep files that nobody uses.",

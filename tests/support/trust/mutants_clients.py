@@ -236,7 +236,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_deserializers_error_skips_the_record",
         file="pylog/compat/kafka/records.py",
-        text="            return FetchedRecords(done, records[len(done)].offset, taken.leader_epoch)\n",
+        text="            return FetchedRecords(done, records[len(done)].offset, fetched.leader_epoch)\n",
         replacement="            return taken._replace(records=done)\n",
         tests=("tests/compat/test_clients.py::test_a_deserializer_gets_none_and_its_error_comes_out_unchanged",),
         why="A record that a deserializer of kafka-python's layer cannot read is skipped, with those after it.",

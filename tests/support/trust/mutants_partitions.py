@@ -415,7 +415,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="retention_waits_without_a_line",
         file="pylog/log/maintenance/trimmer.py",
-        text="        _tell_of_waiting(mutator, state, decision, committed)\n",
+        text="        _trace_waiting(partition_writer, state, decision, committed)\n",
         replacement="",
         tests=("tests/test_trace.py::test_a_line_says_once_that_retention_waits_for_a_group_and_once_that_it_does_so_no_more",),
         why="Nothing says why retention deletes nothing.",
@@ -431,7 +431,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="timestamps_are_read_under_the_lock",
         file="pylog/log/maintenance/trimmer.py",
-        text="        trimming.examine(mutator.known_state(), source.config, now_ms)\n",
+        text="        trimming.examine(partition_writer.known_state(), source.config, now_ms)\n",
         replacement="        pass\n",
         tests=("tests/log/test_times.py::test_appends_do_not_wait_while_the_timestamps_of_an_import_are_read[sealed]",),
         why="Every append waits while retention reads the timestamps of an import.",

@@ -66,16 +66,16 @@ def taking(key: Call | None, value: Call | None, note_size: Callable[[int], obje
     """
 
     def take(buffer: FetchBuffer, count: int) -> FetchedRecords:
-        taken = buffer.frame(count, COLUMNS)
-        if not len(taken.records):
-            return taken
-        records = _of_frame(taken.records, *buffer.partition, note_size)
+        fetched = buffer.frame(count, COLUMNS)
+        if not len(fetched.records):
+            return fetched
+        records = _of_frame(fetched.records, *buffer.partition, note_size)
         if key is None and value is None:
-            return taken._replace(records=records)
+            return fetched._replace(records=records)
         done = _deserialized(records, key, value)
         if len(done) < len(records):  # the next call raises, at the record that cannot be read
-            return FetchedRecords(done, records[len(done)].offset, taken.leader_epoch)
-        return taken._replace(records=done)
+            return FetchedRecords(done, records[len(done)].offset, fetched.leader_epoch)
+        return fetched._replace(records=done)
 
     return take
 

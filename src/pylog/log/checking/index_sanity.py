@@ -54,14 +54,14 @@ class IndexWatch:
         self._last_offset = -1  # of the batches so far
         self.offsets = offsets
 
-    def take(self, stretch: WalkedRange) -> None:
+    def take(self, walked: WalkedRange) -> None:
         if self._wrong is None and self.offsets.size:
-            first, good = self.judge(stretch)
+            first, good = self.judge(walked)
             if not good.all():
                 self._wrong = first + int(np.argmin(good))
-        self._last_offset = int(stretch.table[LAST_OFFSET, -1])
+        self._last_offset = int(walked.table[LAST_OFFSET, -1])
 
-    def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
+    def judge(self, walked: WalkedRange) -> tuple[int, Flags]:
         """Returns the first entry within these batches, and for it and the next ones whether they match."""
         raise NotImplementedError
 
@@ -94,9 +94,9 @@ class OffsetWatch(IndexWatch):
         super().__init__(path, kind, OffsetIndex.ENTRY_SIZE, entries[:, 0] + index.base_offset, complete=complete)
         self._positions = entries[:, 1].copy()
 
-    def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
-        table = stretch.table
-        starts, bases, last = table[POSITION] + stretch.shift, first_offsets(table), table[LAST_OFFSET]
+    def judge(self, walked: WalkedRange) -> tuple[int, Flags]:
+        table = walked.table
+        starts, bases, last = table[POSITION] + walked.shift, first_offsets(table), table[LAST_OFFSET]
         first, end = self._positions.searchsorted((starts[0], starts[-1] + table[SIZE, -1])).tolist()
         positions, offsets = self._positions[first:end], self.offsets[first:end]
         batches = starts.searchsorted(positions, "right") - 1
@@ -115,12 +115,12 @@ class TimeWatch(IndexWatch):
         self._timestamps = entries["timestamp"].astype(np.int64)
         self._largest = -1
 
-    def take(self, stretch: WalkedRange) -> None:
-        super().take(stretch)
-        self._largest = max(self._largest, int(stretch.table[MAX_TIMESTAMP].max()))
+    def take(self, walked: WalkedRange) -> None:
+        super().take(walked)
+        self._largest = max(self._largest, int(walked.table[MAX_TIMESTAMP].max()))
 
-    def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
-        table = stretch.table
+    def judge(self, walked: WalkedRange) -> tuple[int, Flags]:
+        table = walked.table
         entries, last, stamps = self.entries_of(table), table[LAST_OFFSET], table[MAX_TIMESTAMP]
         offsets, entered = self.offsets[entries], self._timestamps[entries]
         largest = np.maximum.accumulate(np.append(self._largest, stamps))  # largest timestamp before each batch
@@ -142,8 +142,8 @@ class _AbortWatch(IndexWatch):
         super().__init__(path, "derived", ENTRY_SIZE, offsets, complete=complete)
         self._producers = np.array([entry.producer_id for entry in aborted], np.int64)
 
-    def judge(self, stretch: WalkedRange) -> tuple[int, Flags]:
-        table = stretch.table
+    def judge(self, walked: WalkedRange) -> tuple[int, Flags]:
+        table = walked.table
         entries = self.entries_of(table)
         markers = table[LAST_OFFSET].searchsorted(self.offsets[entries])
         good = (table[LAST_OFFSET, markers] == self.offsets[entries]) & (table[PRODUCER_ID, markers] == self._producers[entries])

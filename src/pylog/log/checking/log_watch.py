@@ -55,27 +55,27 @@ class LogWatch:
         self.end = 0
         self.next_offset = -1
 
-    def follow(self, segment: LogSegment, size: int, stretches: Iterator[WalkedRange]) -> FileVerdict:
-        """Checks all stretches of a segment, in order.
+    def follow(self, segment: LogSegment, size: int, walked_ranges: Iterator[WalkedRange]) -> FileVerdict:
+        """Checks all walked ranges of a segment, in order.
 
         Args:
             segment: the segment.
             size: the valid bytes of its file.
-            stretches: from the first batch on. An error that they raise becomes a finding.
+            walked_ranges: from the first batch on. An error that they raise becomes a finding.
         """
         watch = self._current = _SegmentWatch(self._partition, segment, size)
         self._enter(segment)
         try:
-            for stretch in stretches:
-                self._take(segment, stretch)
-                watch.take(stretch)
+            for walked in walked_ranges:
+                self._take(segment, walked)
+                watch.take(walked)
         except PylogError as error:
             self.damaged = True
             if isinstance(error, StorageFailedError) and vanished(error):
                 watch.findings.clear()  # deleted by retention; otherwise `check_files` reports it
             else:
                 watch.findings.append(of_error(error, segment.path))
-        for finding in self._partition.behind_the_end("corrupt") if self._partition.is_active(segment) else ():
+        for finding in self._partition.past_the_end("corrupt") if self._partition.is_active(segment) else ():
             watch.add_finding(finding)
         self._findings += watch.finish()
         self.damaged |= watch.damaged
@@ -129,8 +129,8 @@ class LogWatch:
         logs = {name.offset for name in between if name.suffix == names.LOG}  # brokers rename before deleting
         return all(name.offset in logs for name in between if name.suffix in DERIVED_SUFFIXES and not name.state)
 
-    def _take(self, segment: LogSegment, stretch: WalkedRange) -> None:
-        table = stretch.table
+    def _take(self, segment: LogSegment, walked: WalkedRange) -> None:
+        table = walked.table
         if table.shape[1]:
             self._sparse |= not _is_dense(table, self.next_offset)
             self._epochs.take(segment, table)
@@ -216,20 +216,20 @@ class _SegmentWatch:
             self._indexes += [] if watch is None else [watch]
             self.findings += [] if finding is None else [finding]
 
-    def take(self, stretch: WalkedRange) -> None:
-        table, shift = stretch.table, stretch.shift
+    def take(self, walked: WalkedRange) -> None:
+        table, shift = walked.table, walked.shift
         if table.shape[1]:
             if self._reader is not None:
-                for altered in self._reader.altered(stretch.buffer, table, shift):
+                for altered in self._reader.altered(walked.buffer, table, shift):
                     self.add_finding(self._altered(altered))
             for index in self._indexes:
-                index.take(stretch)
+                index.take(walked)
             self.batches += table.shape[1]
             self.records += int(np.abs(table[COUNT]).sum())  # -1 if an old format has no count
             self.bytes += int(table[SIZE].sum())
             self.end = shift + int(table[POSITION, -1] + table[SIZE, -1])
-        if stretch.damage is not None:
-            self.add_finding(self._damaged(stretch.damage))
+        if walked.damage is not None:
+            self.add_finding(self._damaged(walked.damage))
 
     def add_finding(self, finding: Finding) -> None:
         self.damaged = True

@@ -85,7 +85,7 @@ class Partition(NamedTuple):
             return False
         return active is None or last.name != active.log_name or not active.file().is_blank(known[last.name], last.size)
 
-    def behind_the_end(self, kind: str) -> list[Finding]:
+    def past_the_end(self, kind: str) -> list[Finding]:
         """Returns findings of opening that are after the log end, which no read can reach."""
         active, size = self.state.active, self.state.active_size
         found = (finding for finding in self.found if active is not None and finding.path == active.path)

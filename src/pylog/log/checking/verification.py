@@ -130,9 +130,9 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
     for segment, following in partition.segments():
         own = _own_copy(segment, partition.state.size_of(segment), sealed=not partition.is_active(segment))
         producers.enter(own)
-        stretches = _read(own, following, pace, watch, producers, records=records)
-        verdicts.append(watch.follow(own, own.size, stretches))
-    findings = [*check_files(partition), *partition.behind_the_end("torn")]  # if the partition still exists
+        walked_ranges = _read(own, following, pace, watch, producers, records=records)
+        verdicts.append(watch.follow(own, own.size, walked_ranges))
+    findings = [*check_files(partition), *partition.past_the_end("torn")]  # if the partition still exists
     if watch.whole:
         findings += producers.findings()
     return (watch.report() + Report(files=tuple(verdicts))).with_findings(findings)
@@ -158,38 +158,38 @@ def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
 def _read(
     segment: LogSegment, following: int | None, pace: _Pace, watch: LogWatch, producers: _ProducerWatch, *, records: bool
 ) -> Iterator[WalkedRange]:
-    """Yields a segment's stretches, after checking each."""
+    """Yields the walked ranges of a segment, after checking each."""
     done = 0
-    for stretch in walk(segment, 0, segment.size, following, verify=True):
-        yield stretch
-        producers.take(stretch)
+    for walked in walk(segment, 0, segment.size, following, verify=True):
+        yield walked
+        producers.take(walked)
         if records:
-            for finding in _bad_records(segment, stretch):
+            for finding in _bad_records(segment, walked):
                 watch.add_finding(finding)
-        end = _end_of(stretch)
+        end = _end_of(walked)
         pace.passed(end - done, segment.path)
         done = end
 
 
-def _end_of(stretch: WalkedRange) -> int:
-    if stretch.damage is not None:
-        return stretch.damage.end
-    return stretch.shift + int(stretch.table[POSITION, -1] + stretch.table[SIZE, -1])
+def _end_of(walked: WalkedRange) -> int:
+    if walked.damage is not None:
+        return walked.damage.end
+    return walked.shift + int(walked.table[POSITION, -1] + walked.table[SIZE, -1])
 
 
-def _bad_records(segment: LogSegment, stretch: WalkedRange) -> Iterator[Finding]:
+def _bad_records(segment: LogSegment, walked: WalkedRange) -> Iterator[Finding]:
     """Yields batches whose records do not parse although their checksums are right."""
-    first, count = 0, stretch.table.shape[1]
+    first, count = 0, walked.table.shape[1]
     while first < count:
         decoder = RecordDecoder(("offset",), verify=False)
-        table = np.ascontiguousarray(stretch.table[:, first:])
+        table = np.ascontiguousarray(walked.table[:, first:])
         try:
-            for _ in (*decoder.feed(stretch.buffer, table), *decoder.finish()):
+            for _ in (*decoder.feed(walked.buffer, table), *decoder.finish()):
                 pass
             return
         except PylogError as error:
-            batch = int(stretch.table[POSITION].searchsorted(error.position or 0))
-            position, size, offset = stretch.shift + (error.position or 0), int(stretch.table[SIZE, batch]), error.offset or 0
+            batch = int(walked.table[POSITION].searchsorted(error.position or 0))
+            position, size, offset = walked.shift + (error.position or 0), int(walked.table[SIZE, batch]), error.offset or 0
             message = f"{segment.path} at position {position}: {error}"
             yield of_error(error, segment.path)._replace(position=position, size=size, offset=offset, message=message)
             first = batch + 1
@@ -217,9 +217,9 @@ class _ProducerWatch:
         self._segments.append((segment, len(self._aborted)))
         self._compare_snapshot(segment.base_offset)
 
-    def take(self, stretch: WalkedRange) -> None:
+    def take(self, walked: WalkedRange) -> None:
         """Replays the next batches."""
-        self._aborted += self._state.replay(stretch.buffer, stretch.table)
+        self._aborted += self._state.replay(walked.buffer, walked.table)
 
     def findings(self) -> list[Finding]:
         """Returns the findings, after all segments, if nothing is damaged or compacted."""

@@ -51,12 +51,12 @@ def clean(task: Task) -> Compaction:
         return _clean(task)
 
 
-def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compaction]:
+def clean_due(tasks: Iterable[Task], uncleanable: set[TopicPartition]) -> list[Compaction]:
     """Compacts the logs that are dirty enough, or dirty for too long, the dirtiest first (storage-format 7.3).
 
     Args:
         tasks: the logs.
-        spoiled: logs that are damaged or accept no more writes. They are skipped, and new ones added.
+        uncleanable: logs that are damaged or accept no more writes. They are skipped, and new ones added.
 
     Raises:
         The first error, after all other logs were compacted.
@@ -65,7 +65,7 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compa
     """
     errors: list[PylogError] = []
     found = []
-    for task in _due([task for task in tasks if task.source.partition not in spoiled]):
+    for task in _due([task for task in tasks if task.source.partition not in uncleanable]):
         assert task.source.cleaning_lock is not None
         with trace.TELLING, trace.holding(), task.source.cleaning_lock.if_free() as free:
             try:
@@ -73,18 +73,18 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compa
             except UnknownTopicOrPartitionError:
                 continue  # deleted meanwhile
             except IllegalStateError as error:  # the log itself is sound
-                _leave(task, spoiled, error)
+                _leave(task, uncleanable, error)
             except PylogError as error:
                 errors.append(error)
                 if not isinstance(error, StorageFailedError | StoreLockedError):  # those may be temporary
-                    _leave(task, spoiled, error)
+                    _leave(task, uncleanable, error)
     if errors:
         raise errors[0]
     return found
 
 
-def _leave(task: Task, spoiled: set[TopicPartition], error: PylogError) -> None:
-    spoiled.add(task.source.partition)
+def _leave(task: Task, uncleanable: set[TopicPartition], error: PylogError) -> None:
+    uncleanable.add(task.source.partition)
     trace.later(trace.UNCLEANABLE, task.source.partition, error=str(error))
 
 
@@ -94,7 +94,7 @@ def _due(tasks: list[Task]) -> list[Task]:
     for task in tasks:
         try:
             with task.explaining():
-                task.mutator.agree()
+                task.partition_writer.agree()
                 dirt = dirt_of(task.refresh(), task.source, task.now_ms)
         except UnknownTopicOrPartitionError:
             continue

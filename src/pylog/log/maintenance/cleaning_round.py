@@ -90,7 +90,7 @@ class Task:
     """One log to compact.
 
     Attributes:
-        mutator, source: the log's.
+        partition_writer, source: the log's.
         refresh: returns its current state.
         throttle: limits the rate.
         buffer_size: memory for the keys of one round, in bytes.
@@ -98,7 +98,7 @@ class Task:
         explaining: a context in which an error says that the store was closed or the topic deleted, if that is its cause.
     """
 
-    mutator: PartitionWriter
+    partition_writer: PartitionWriter
     source: Source
     refresh: Callable[[], LogState]
     throttle: Throttle
@@ -147,7 +147,7 @@ class CleaningView:
 
 
 def view_of(task: Task) -> CleaningView:
-    with task.mutator.current() as writer:
+    with task.partition_writer.current() as writer:
         if not task.source.config.is_compacted:
             raise LogChangedError  # the topic was altered since the caller checked that it is compacted
         _check_local(writer.state, task.source.directory)
@@ -170,7 +170,7 @@ def _check_local(state: LogState, path: str) -> None:
         raise IllegalStateError(f"{there}, {message}", path=path)
 
 
-def _stretches(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
+def _walked_ranges(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
     """Yields the batches of a whole segment.
 
     Raises:
@@ -178,10 +178,10 @@ def _stretches(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
         LogChangedError: retention deleted the segment before it was opened.
     """
     try:
-        for stretch in walk(segment, 0, segment.size, following):
-            if stretch.damage is not None:
-                raise _damaged(segment, stretch.damage, following)
-            yield stretch
+        for walked in walk(segment, 0, segment.size, following):
+            if walked.damage is not None:
+                raise _damaged(segment, walked.damage, following)
+            yield walked
         if (there := segment.file().size()) < segment.size:
             missing = Damage(there, segment.size, following, None, "is missing: the file ends before it")
             raise _damaged(segment, missing, following)
@@ -228,11 +228,11 @@ class CleaningRound:
             if following <= first:
                 continue
             self._numbers[segment.base_offset] = self._keys.number
-            for stretch in _stretches(segment, following):
-                table = stretch.table
+            for walked in _walked_ranges(segment, following):
+                table = walked.table
                 counts = (table[LAST_OFFSET] >= first) & ((table[ATTRIBUTES] & CONTROL_BIT) == 0) & ~outcomes.aborted(table)
-                with _placing(segment, stretch, following):
-                    if not self._keys.enter(stretch.buffer, table, counts):
+                with _placing(segment, walked, following):
+                    if not self._keys.enter(walked.buffer, table, counts):
                         return self._keys.latest + 1
                 self._task.throttle.passed(_size_of(table))
             self._keys.latest = following - 1  # a gap at a segment's end is skipped
@@ -267,7 +267,7 @@ class CleaningRound:
 
     def _swap(self, made: CleanedSegment, sources: list[LogSegment]) -> None:
         try:
-            with self._task.mutator.changing() as writer:
+            with self._task.partition_writer.changing() as writer:
                 self._check_sources(writer, sources)
                 made.swap_in(writer)
         except (LogChangedError, UnknownTopicOrPartitionError):  # nothing was swapped: the log has changed
@@ -288,7 +288,7 @@ class CleaningRound:
         """Writes the end of the clean section to the checkpoint. A truncation may lower it at any time."""
         source = self._task.source
         assert source.root_lock is not None
-        with self._task.mutator.current() as writer:
+        with self._task.partition_writer.current() as writer:
             if self._is_cut(writer) or source.options.now is not self._view.options:
                 raise LogChangedError
             with source.root_lock.entered():
@@ -300,12 +300,12 @@ class CleaningRound:
         """Yields the bytes of the new segment."""
         for segment, following in segments:
             number, before = self._numbers.get(segment.base_offset), survivors.records
-            for stretch in _stretches(segment, following):
+            for walked in _walked_ranges(segment, following):
                 start = None if number is None else number + survivors.records - before
-                with _placing(segment, stretch, following):
-                    fates = self._fates(segment, stretch.buffer, stretch.table)
-                    yield from survivors.feed(stretch.buffer, stretch.table, Judgement(fates, start))
-                self._task.throttle.passed(_size_of(stretch.table))
+                with _placing(segment, walked, following):
+                    fates = self._fates(segment, walked.buffer, walked.table)
+                    yield from survivors.feed(walked.buffer, walked.table, Judgement(fates, start))
+                self._task.throttle.passed(_size_of(walked.table))
         yield from survivors.finish()
 
     def _fates(self, segment: LogSegment, buffer: Bytes, table: Table) -> NDArray[np.int64]:
@@ -339,12 +339,12 @@ class CleaningRound:
 
 
 @contextlib.contextmanager
-def _placing(segment: LogSegment, stretch: WalkedRange, following: int) -> Iterator[None]:
+def _placing(segment: LogSegment, walked: WalkedRange, following: int) -> Iterator[None]:
     """Adds the position in the file to an error about a batch."""
     try:
         yield
     except CorruptionError as error:
-        error.position = (error.position or 0) + stretch.shift
+        error.position = (error.position or 0) + walked.shift
         raise placed(error, segment, following) from error
 
 

@@ -123,7 +123,7 @@ def _size_and_time(segments: Sequence[RetainedSegment], may_go: int, config: Top
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     sums = accumulate(segment.size for segment in segments)
-    by_size = 0 if config.retention_bytes < 0 else _leading((taken <= excess for taken in sums), may_go)
+    by_size = 0 if config.retention_bytes < 0 else _leading((total <= excess for total in sums), may_go)
     old = (segment.is_older(config.retention_ms, now_ms) for segment in segments[by_size:])
     by_time = 0 if config.retention_ms < 0 else _leading(old, may_go - by_size)
     return [Reason.SIZE] * by_size + [Reason.TIME] * by_time

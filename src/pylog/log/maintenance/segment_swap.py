@@ -122,9 +122,9 @@ class CleanedSegment:
     def _remove_others(self) -> None:
         """Removes the files of all sources whose names are not reused, and their producer snapshots."""
         names = {entry.name for entry in self._source.fs.list(self._source.directory)}
-        taken = {output.base for output in self._outputs}
+        new_bases = {output.base for output in self._outputs}
         for segment in self._replaced:
-            for name in files_of(segment.base_offset, names) if segment.base_offset not in taken else ():
+            for name in files_of(segment.base_offset, names) if segment.base_offset not in new_bases else ():
                 remove_derived(self._source.fs, join(self._source.directory, name))
 
 

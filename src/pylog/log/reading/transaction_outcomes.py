@@ -59,7 +59,7 @@ class TransactionOutcomes:
         self._markers: defaultdict[int, deque[tuple[int, bool]]] = defaultdict(deque)  # producer → (offset, aborted), ascending
         self._damage: CorruptionError | None = None  # the damage that ended the walk
         self._proof: TransactionProof | None = None  # for transactions whose marker the damage may hide
-        self._rest: TransactionOutcomes | None = None  # the walk after the damage
+        self._after_damage: TransactionOutcomes | None = None  # the walk after the damage
 
     def aborted(self, table: Table) -> NDArray[np.bool_]:
         """Returns which batches belong to an aborted transaction. Tables must be passed in offset order.
@@ -125,9 +125,9 @@ class TransactionOutcomes:
 
     def _after(self, offset: int) -> TransactionOutcomes:
         """Returns the outcomes by what follows the damage."""
-        if self._rest is None:
-            self._rest = TransactionOutcomes(self._state, self._wanted._replace(start=offset))
-        return self._rest
+        if self._after_damage is None:
+            self._after_damage = TransactionOutcomes(self._state, self._wanted._replace(start=offset))
+        return self._after_damage
 
     def _go_on(self, offset: int) -> bool:
         """Reads the markers of the next region. Returns False at the end, or if damage may hide a marker."""

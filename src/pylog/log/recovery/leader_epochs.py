@@ -24,8 +24,8 @@ def epochs_of(loaded: Loaded) -> list[EpochEntry]:
 def _epochs_from_batches(loaded: Loaded) -> list[EpochEntry]:
     epochs: list[EpochEntry] = []
     for segment, size in loaded.segments_from(-1):
-        for stretch in walk(segment, 0, size, None):
-            column = stretch.table[LEADER_EPOCH]
+        for walked in walk(segment, 0, size, None):
+            column = walked.table[LEADER_EPOCH]
             for batch in np.flatnonzero(np.diff(column, prepend=-2)).tolist():
-                epochs = assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
+                epochs = assign_epoch(epochs, int(column[batch]), int(walked.table[BASE_OFFSET, batch]))
     return epochs

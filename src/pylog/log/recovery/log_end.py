@@ -94,18 +94,18 @@ class _Walked:
 def follow_segment(
     segment: LogSegment, position: int, following: int | None, *, verify: bool, take: Callable[[WalkedRange], None] | None = None
 ) -> _Walked:
-    """Walks a segment to its end, and passes each stretch to `take`."""
+    """Walks a segment to its end, and passes each range to `take`."""
     found = _Walked(position, start_offset_at(segment, position))
-    for stretch in walk(segment, position, segment.size, following, verify=verify):
-        table = stretch.table
+    for walked in walk(segment, position, segment.size, following, verify=verify):
+        table = walked.table
         if table.shape[1]:
-            found.end = stretch.shift + int(table[POSITION, -1] + table[SIZE, -1])
+            found.end = walked.shift + int(table[POSITION, -1] + table[SIZE, -1])
             found.next_offset = int(table[LAST_OFFSET, -1]) + 1
             found.leader_epoch = max(found.leader_epoch, int(table[LEADER_EPOCH, -1]))
         if take is not None:
-            take(stretch)
-        if stretch.damage is not None:
-            found.damage.append(stretch.damage)
+            take(walked)
+        if walked.damage is not None:
+            found.damage.append(walked.damage)
     return found
 
 
@@ -157,10 +157,10 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
     digest = loaded.digest = HeaderDigest(source.config.index_interval_bytes)
     loaded.plain = True
 
-    def take(stretch: WalkedRange) -> None:  # all that is made of headers, in one pass
-        table = stretch.table
-        builder.add(table, table.shape[1], position=stretch.shift)
-        digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
+    def take(walked: WalkedRange) -> None:  # all that is made of headers, in one pass
+        table = walked.table
+        builder.add(table, table.shape[1], position=walked.shift)
+        digest.add(walked.buffer, table, 0, table.shape[1], walked.shift)
         loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
 
     found = follow_segment(active, 0, _recorded_end(loaded), verify=verify, take=take)

@@ -26,11 +26,11 @@ def replay_segment(segment: LogSegment, size: int, state: ProducerStateManager) 
     position = segment.locate(max(state.end_offset, segment.base_offset))
     aborted: list[AbortedTransaction] = []
     complete = True
-    for stretch in walk(segment, position, size, None):
-        aborted += state.replay(stretch.buffer, stretch.table)
-        possible = possible_markers(stretch.table) & (stretch.table[PRODUCER_ID] >= 0)
-        intact = all(crc_is_good(stretch.buffer, stretch.table, batch) for batch in np.flatnonzero(possible).tolist())
-        complete &= intact and stretch.damage is None
+    for walked in walk(segment, position, size, None):
+        aborted += state.replay(walked.buffer, walked.table)
+        possible = possible_markers(walked.table) & (walked.table[PRODUCER_ID] >= 0)
+        intact = all(crc_is_good(walked.buffer, walked.table, batch) for batch in np.flatnonzero(possible).tolist())
+        complete &= intact and walked.damage is None
     return aborted, complete
 
 

@@ -51,7 +51,7 @@ def sound_tail(segment: LogSegment, position: int, following: int | None) -> Tab
     if not parts:
         return None
     table = np.concatenate(parts, axis=1)
-    return table if _goes_on(segment, table, following) else None
+    return table if _has_no_gap(segment, table, following) else None
 
 
 def _headers(file: LogFile, position: int, end: int) -> Table | None:
@@ -65,7 +65,7 @@ def _headers(file: LogFile, position: int, end: int) -> Table | None:
     return None if column is None or column[SIZE] > end - position else np.array(column, np.int64).reshape(-1, 1)
 
 
-def _goes_on(segment: LogSegment, table: Table, following: int | None) -> bool:
+def _has_no_gap(segment: LogSegment, table: Table, following: int | None) -> bool:
     """Whether the batches have no gap between or before them, and nothing else that requires a walk."""
     position, first, last = table[[POSITION, BASE_OFFSET, LAST_OFFSET], 0].tolist()
     vouched = position and segment.offset_index().lookup(last) == (last, position)
