@@ -12,6 +12,7 @@ outermost, the root's is innermost, and no user code runs under any of them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,14 +23,15 @@ from weakref import WeakValueDictionary
 from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock, Queue
-from pylog.errors import PylogError, StoreLockedError
-from pylog.fs import DirectoryLock, FileKind, FileSystem, LockFile, at_most, join
+from pylog.errors import PylogError, StorageFailedError, StoreLockedError
+from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
 _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
+_EVERYTHING: Final = 1 << 60  # a byte that is locked only by a store that holds all bytes
 _BYTES: Final = 1 << 40  # partition locks. Two partitions with the same byte only wait for each other.
 _LINE_BYTES: Final = 160  # of the reserve for each partition, besides its name
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
@@ -40,7 +42,7 @@ def _boot_id(data: bytes, _path: str) -> bytes:
     return data
 
 
-BOOTS: Final = FileKind("a lock file", _boot_id, at_most(limits.MAX_LOCK_FILE_BYTES), "remove it while no process uses the store")
+BOOTS: Final = FileKind("a lock file", _boot_id, at_most(limits.MAX_BOOT_ID_BYTES), "remove it while no process uses the store")
 
 
 def is_owned(lock: threading.RLock) -> bool:
@@ -73,6 +75,11 @@ def _reserve_for(names: Iterable[str]) -> int:
     return min(max(limits.RESERVE_BYTES, wanted), limits.MAX_RESERVE_BYTES)
 
 
+def _is_shared(file: LockFile) -> bool:
+    """Takes a lock file, shared. Returns False if it is locked, or has lost its name."""
+    return file.try_lock(0, 0, exclusive=False) and file.is_current()
+
+
 class StoreLocks:
     """All locks of one store.
 
@@ -100,18 +107,18 @@ class StoreLocks:
         self._exclusive = exclusive
         self._timeout = timeout_ms / 1000
         self.was_alone = False
+        self._is_alone = 0  # how many calls rely on it that no other process can open the directory
         self._directory = fs.lock_directory(root)
         self._file: LockFile | None = None
         self._kafka: LockFile | None = None
         try:
-            self._kafka = self._lock_out_brokers()
-            self._file = fs.open_locks(join(root, PYLOG_LOCK))
-            self._enter(self._file)
+            self._kafka = self._lock_out_brokers(self._is_kept_out)
+            self._enter()
+            self.root = self._lock_of(_ROOT, root)
+            self.keep_room()
         except BaseException:
             self.close()
             raise
-        self.root = self._lock_of(_ROOT, root)
-        self.keep_room()
 
     # ---- the reserve of a full disk ------------------------------------------------------------------------------------------
 
@@ -131,29 +138,45 @@ class StoreLocks:
 
     # ---- pylog's lock --------------------------------------------------------------------------------------------------------
 
-    def _enter(self, file: LockFile) -> None:
+    def _enter(self) -> None:
         """Takes this store's place among the writers of the directory.
 
         The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and anybody can remove a file.
         Nobody can remove the directory's own lock. So if that lock shows another writer, its presence must show in this file too.
+        A store that shares the directory's own lock was without it for a moment, in which another store could be alone. So it is
+        in only if its file still has the name then: of two files only one can have it.
         """
         deadline = self._clock.monotonic() + min(self._timeout, _OPENING_S)
         while True:
-            alone = self._try_alone()
-            if (alone or (not self._exclusive and file.is_locked(_PRESENCE, 1))) and self._is_present(file):
-                if not self._exclusive and self._directory is not None:
-                    self._share(self._directory, deadline)
-                self.was_alone = self.was_alone and alone
+            self._file = self._fs.open_locks(join(self._root, PYLOG_LOCK))
+            if self._is_in(self._file, deadline):
                 return
-            if self._is_taken(file):
-                raise self._other_writer()
             if self._clock.monotonic() > deadline:
                 raise StoreLockedError(
                     f"a pylog process that has {self._root} open for writing holds a {PYLOG_LOCK} that was removed since; close "
                     "it there, or open the store with mode='r'",
                     path=self._root,
                 )
+            self._file.close()
             self._wait_for_presence()
+
+    def _is_in(self, file: LockFile, deadline: float) -> bool:
+        """Takes all locks of a writer. Returns False if they have to be taken again, on the file that has the name by then."""
+        alone = self._try_alone()
+        if not alone and (self._exclusive or not file.is_locked(_PRESENCE, 1)):
+            self._check_free(file)
+            return False
+        if not self._is_present(file):
+            raise self._other_writer()
+        if not self._exclusive and self._directory is not None:
+            self._share(self._directory, deadline)
+        if not file.is_current():
+            if self._directory is not None:
+                self._directory.close()
+                self._directory = self._fs.lock_directory(self._root)
+            return False
+        self.was_alone = self.was_alone and alone
+        return True
 
     def _try_alone(self) -> bool:
         """Returns whether no other writer holds the directory's own lock, or held `.lock` where directories have none."""
@@ -168,18 +191,16 @@ class StoreLocks:
             self._kafka.close()
         self._clock.sleep(LONGEST_NAP_S)
         if self._directory is None:
-            self._kafka = self._lock_out_brokers()
+            self._kafka = self._lock_out_brokers(self._is_kept_out)
 
     def _is_present(self, file: LockFile) -> bool:
         start, size = (0, 0) if self._exclusive else (_PRESENCE, 1)
         return file.try_lock(start, size, exclusive=self._exclusive)
 
-    def _is_taken(self, file: LockFile) -> bool:
-        """Returns whether a lock in the file itself excludes this store."""
-        if self._is_present(file):
-            file.unlock(0, 0)
-            return False
-        return True
+    def _check_free(self, file: LockFile) -> None:
+        """Raises an error if a lock in the file excludes this store. Takes none: another store would take it for a writer's."""
+        if file.is_locked(*((0, 0) if self._exclusive else (_EVERYTHING, 1))):
+            raise self._other_writer()
 
     def _share(self, directory: DirectoryLock, deadline: float) -> None:
         """Holds the directory's own lock together with others. An opening process holds it alone for a moment."""
@@ -195,14 +216,21 @@ class StoreLocks:
 
     # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
 
-    def _lock_out_brokers(self) -> LockFile:
-        """Holds `.lock` shared. If no process holds it, writes this machine's boot id to it first (reliability 10)."""
+    def _lock_out_brokers(self, take: Callable[[LockFile], bool]) -> LockFile:
+        """Opens `.lock` and takes it, and waits while another store has its moment alone (reliability 10).
+
+        Args:
+            take: takes it. Returns False if it is locked, or if the file has lost its name.
+
+        Raises:
+            StoreLockedError: a broker holds it.
+        """
         path = join(self._root, KAFKA_LOCK)
         deadline = self._clock.monotonic() + self._timeout
         while True:
             file = self._fs.open_locks(path)
             try:
-                if self._is_kept_out(file):
+                if take(file):
                     return file
             except PylogError:
                 file.close()  # otherwise the lock would last as long as the error object
@@ -214,13 +242,14 @@ class StoreLocks:
             self._clock.sleep(LONGEST_NAP_S)
 
     def _is_kept_out(self, file: LockFile) -> bool:
-        """Takes the lock, shared, which keeps brokers out. Returns False if a broker holds it."""
+        """Takes the lock, shared, which keeps brokers out. If nobody holds it, writes this machine's boot id first."""
+        self.was_alone = False
         if file.try_lock(0, 0, exclusive=True) and file.is_current():
             self.was_alone = True
             self._write_boot_id()
             file.try_lock(0, 0, exclusive=False)
             return True
-        if file.try_lock(0, 0, exclusive=False) and file.is_current():
+        if _is_shared(file):
             self._check_machine(file)
             return True
         return False
@@ -234,17 +263,26 @@ class StoreLocks:
         )
 
     def _write_boot_id(self) -> None:
-        path, boot = join(self._root, PYLOG_LOCK), self._fs.boot_id()
-        file = self._fs.open(path, write=True) if self._fs.exists(path) else self._fs.create(path)
+        file = self._opened_or_created(join(self._root, PYLOG_LOCK))
         try:
             file.truncate(0)
-            file.write(memoryview(boot), 0)
+            file.write(memoryview(self._fs.boot_id()), 0)
         finally:
             file.close()
 
+    def _opened_or_created(self, path: str) -> File:
+        """Opens a file for writing, or creates it, even if it is removed and created by others meanwhile."""
+        while True:
+            for call in (partial(self._fs.open, path, write=True), partial(self._fs.create, path)):
+                try:
+                    return call()
+                except StorageFailedError as error:
+                    if error.errno not in (errno.ENOENT, errno.EEXIST):
+                        raise
+
     def _check_machine(self, lock: LockFile) -> None:
-        there = BOOTS.read(self._fs, join(self._root, PYLOG_LOCK)) or b""
-        if there.rstrip(b"\0") not in (b"", self._fs.boot_id()):
+        start = BOOTS.fetch_start(self._fs, join(self._root, PYLOG_LOCK), limits.MAX_BOOT_ID_BYTES)  # the rest is the reserve
+        if (start.data or b"").rstrip(b"\0") not in (b"", self._fs.boot_id()):
             lock.close()
             raise StoreLockedError(
                 f"a pylog process on another machine has {self._root} open for writing; locks do not work between machines, so "
@@ -259,22 +297,19 @@ class StoreLocks:
             StoreLockedError: a broker has started meanwhile.
         """
         assert self._kafka is not None
-        if self._kafka.is_current():
-            return
-        file = self._fs.open_locks(join(self._root, KAFKA_LOCK))
-        if not file.try_lock(0, 0, exclusive=False):
-            owner = self._fs.lock_owner(join(self._root, KAFKA_LOCK))
-            file.close()
-            raise self._broker_running(owner)
-        self._kafka = file  # the old one is closed, and so unlocked, with its last user
+        if not self._kafka.is_current():
+            self._kafka = self._lock_out_brokers(_is_shared)  # the old one is closed, and so unlocked, with its last user
 
     def alone(self) -> bool:
         """Returns whether no other process has the directory open for writing. If so, none can open it until `close`."""
         assert self._kafka is not None
         assert self._file is not None
-        shared_file = self._kafka.is_current() and self._file.is_current()  # else others may hold other files
-        alone = shared_file and self._kafka.try_lock(0, 0, exclusive=True)
-        return alone and (self._exclusive or not self._file.is_locked(_PRESENCE, 1))
+        with self._guard:
+            shared_file = self._kafka.is_current() and self._file.is_current()  # else others may hold other files
+            alone = shared_file and self._kafka.try_lock(0, 0, exclusive=True)
+            alone = alone and (self._exclusive or not self._file.is_locked(_PRESENCE, 1))
+            self._is_alone += alone
+            return alone
 
     @contextlib.contextmanager
     def alone_meanwhile(self) -> Iterator[bool]:
@@ -283,8 +318,15 @@ class StoreLocks:
         try:
             yield alone
         finally:
-            assert self._kafka is not None
-            self._kafka.try_lock(0, 0, exclusive=False)
+            self._end_alone(alone)
+
+    def _end_alone(self, was_alone: bool) -> None:
+        """Lets other processes in again, unless another thread relies on it that none can come."""
+        assert self._kafka is not None
+        with self._guard:
+            self._is_alone -= was_alone
+            if not self._is_alone:
+                self._kafka.try_lock(0, 0, exclusive=False)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ _CUT_SHORT: Final = "tests/log/test_trimming_cut_short.py::"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
+_LOCK_FILES: Final = "tests/beside/test_lock_files_removed_at_each_step.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -212,5 +213,61 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         replacement="    return min(limits.RESERVE_BYTES, wanted)\n",
         tests=("tests/test_full_disk.py::test_the_reserve_grows_with_the_files_that_name_all_partitions",),
         why="With thousands of partitions nothing frees room on a full disk: a checkpoint finds no room in the reserve.",
+    ),
+    Mutant(
+        name="a_lock_file_without_its_name_lets_in",
+        file="pylog/directory/locks.py",
+        text="        if not file.is_current():\n",
+        replacement="        if False:\n",
+        tests=(
+            _LOCK_FILES
+            + "test_another_opener_that_comes_at_any_step_after_a_removal_is_in_only_with_the_same_file[ss-pylog.lock+.lock]",
+        ),
+        why="Two processes that open at once, while `pylog.lock` is removed, hold different files and write at the same time.",
+    ),
+    Mutant(
+        name="an_opener_that_waits_counts_as_a_writer",
+        file="pylog/directory/locks.py",
+        text="        if file.is_locked(*((0, 0) if self._exclusive else (_EVERYTHING, 1))):\n",
+        replacement="        if not self._is_present(file):\n",
+        tests=(_LOCK_FILES + "test_two_openers_that_wait_for_a_writer_with_a_removed_file_do_not_take_each_other_for_it",),
+        why="Two processes that wait for a writer with a removed `pylog.lock` let each other in beside it.",
+    ),
+    Mutant(
+        name="the_lock_file_is_created_once",
+        file="pylog/directory/locks.py",
+        text="                    if error.errno not in (errno.ENOENT, errno.EEXIST):\n",
+        replacement="                    if error.errno != errno.ENOENT:\n",
+        tests=(
+            _LOCK_FILES
+            + "test_another_opener_that_comes_at_any_step_after_a_removal_is_in_only_with_the_same_file[ss-pylog.lock+.lock]",
+        ),
+        why="`pylog.lock` that is removed and created during an opening ends it with 'File exists'.",
+    ),
+    Mutant(
+        name="a_check_lets_others_in_during_the_shutdown",
+        file="pylog/directory/locks.py",
+        text="            if not self._is_alone:\n",
+        replacement="            if True:\n",
+        tests=(_LOCK_FILES + "test_a_check_and_the_close_of_a_store_keep_others_out_until_both_have_ended",),
+        why="A process opens the store while another one writes its clean-shutdown marker, which then hides a crash.",
+    ),
+    Mutant(
+        name="a_store_that_opens_counts_as_a_broker",
+        file="pylog/directory/locks.py",
+        text="            self._kafka = self._lock_out_brokers(_is_shared)",
+        replacement="""            self._kafka = self._fs.open_locks(join(self._root, KAFKA_LOCK))
+            if not _is_shared(self._kafka):
+                raise self._broker_running(None)""",
+        tests=(_LOCK_FILES + "test_the_brokers_lock_file_is_taken_again_although_another_store_has_it_alone_for_a_moment",),
+        why="After `.lock` was removed, an append says that a broker has the directory because another store opens it.",
+    ),
+    Mutant(
+        name="the_whole_lock_file_is_read",
+        file="pylog/directory/locks.py",
+        text="BOOTS.fetch_start(self._fs, join(self._root, PYLOG_LOCK), limits.MAX_BOOT_ID_BYTES)",
+        replacement="BOOTS.fetch_derived(self._fs, join(self._root, PYLOG_LOCK))",
+        tests=(_LOCK_FILES + "test_opening_reads_only_the_start_of_the_lock_file",),
+        why="Opening reads the whole reserve, and does not check the machine if it is large.",
     ),
 )

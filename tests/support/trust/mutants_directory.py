@@ -473,8 +473,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="lock_files_alone_decide",
         file="pylog/directory/locks.py",
-        text="            alone = self._try_alone()\n",
-        replacement="            alone = True\n",
+        text="        alone = self._try_alone()\n",
+        replacement="        alone = True\n",
         tests=("tests/test_lock_file_removed.py::test_a_second_writer_that_could_not_take_turns_is_refused",),
         why="After `pylog.lock` was removed, two processes write to a partition at the same time.",
     ),
