@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import ge
 from typing import NamedTuple, final
 
@@ -42,7 +43,7 @@ class SegmentView:
     """An immutable, sorted sequence of (base offset, segment).
 
     Views of one log share the writer's skip list, which only grows at its end. Each view keeps the items that belong to it, so
-    segments added later are never part of it. A lookup is a binary search in the view: the skip list's kernel costs 2 µs.
+    segments added later are never part of it. A lookup is a binary search in the view: 0.2 µs, where the list takes 1 µs.
 
     Args:
         items: the segments in rising order of their base offsets.
@@ -114,7 +115,7 @@ class SegmentView:
             InvalidArgumentError: the base offset is not above all others.
         """
         item, shared = (base_offset, segment), self._shared_list()
-        if shared.last != self.last or not self._items:  # of a state that was given up; a log's first segment needs no kernel
+        if shared.last != self.last or not self._items:  # of a state that was given up; a log's first segment needs no list
             return SegmentView([*self._items, item])
         shared.insert(base_offset, segment)
         view = object.__new__(SegmentView)
@@ -125,7 +126,7 @@ class SegmentView:
         """Checks the invariants of the skip list, and that this view is a part of it. For `Store.check` and tests. Cost: O(n)."""
         shared = self._shared_list()
         shared.check()
-        assert shared.values()[: len(self)] == self.values(), "the view is not a part of the writer's list"
+        assert tuple(islice(shared, len(self))) == self._items, "the view is not a part of the writer's list"
 
     def _shared_list(self) -> SkipList[LogSegment]:
         """Returns the writer's skip list. It is made when a segment is added first: most logs are opened without adding any."""

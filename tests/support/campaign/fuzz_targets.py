@@ -58,9 +58,7 @@ from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wr
 
 # libFuzzer watches all of pylog but the modules whose functions numba compiles: from their bytecode, and it must be their own.
 COMPILED: Final = (
-    "pylog.index.atomics",
     "pylog.index.entries",
-    "pylog.index.skiplist",
     "pylog.record.encoding",
     "pylog.record.finding",
     "pylog.record.kernels",
