@@ -91,9 +91,11 @@ def test_a_described_topic_has_the_keys_of_both_versions_and_its_id(admin: kafka
     assert (partition["partition_index"], partition["partition"], partition["leader_id"], partition["isr"]) == (0, 0, 0, [0])
     assert (found["name"], found["topic"], found["error_code"]) == ("orders", "orders", 0)
     assert (missing["error_code"], missing["partitions"]) == (3, [])
-    assert isinstance(found["topic_id"], uuid.UUID)
-    assert admin.describe_topics([found["topic_id"]])[0]["name"] == "orders"
-    admin.delete_topics([found["topic_id"]])
+    assert "replicas" not in list(found)
+    assert found["partitions"][0].get("replicas") == [0]
+    topic_id = uuid.UUID(found["topic_id"])
+    assert admin.describe_topics([topic_id])[0]["name"] == "orders"
+    admin.delete_topics([topic_id])
     assert admin.list_topics() == []
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         admin.delete_topics(["orders"])
@@ -131,8 +133,9 @@ def test_options_are_described_altered_and_reset(admin: kafka.KafkaAdminClient) 
         admin.alter_configs([ConfigResource("topic", "orders", {"retentoin.ms": 1})])
     assert "Error 40" in admin.alter_configs([ConfigResource("topic", "orders", {"retention.ms": -5})])["topic"]["orders"]
     assert "Error 42" in admin.alter_configs([ConfigResource("broker", "0", {"retention.ms": 5})])["broker"]["0"]
-    with pytest.raises(errors.UnknownTopicOrPartitionError):
-        admin.describe_configs([ConfigResource("topic", "missing")])
+    assert admin.describe_configs([ConfigResource("topic", "missing")]) == {"topic": {"missing": {}}}
+    with pytest.raises(ValueError, match="Unrecognized"):
+        admin.alter_configs([ConfigResource("topic", "missing", {"retention.ms": 1})])
     assert admin.list_config_resources(["topic"]) == {"topic": ["orders"]}
 
 
@@ -264,3 +267,12 @@ def test_rows_of_answers_have_numbers_as_well_as_names(admin: kafka.KafkaAdminCl
     assert (row[0], row[1], row["name"]) == ("orders", 0, "orders")
     with pytest.raises(KeyError):
         row["missing"]
+
+
+def test_members_of_enumerations_are_built_from_values_and_names() -> None:
+    assert OffsetSpec.build_from("max-timestamp") is OffsetSpec.build_from(-3) is OffsetSpec.MAX_TIMESTAMP
+    assert GroupState.build_from("preparing_rebalance") is GroupState.PREPARING_REBALANCE
+    assert GroupState.value_for("Stable") == "Stable"
+    for wrong in ("sometime", None, 77, True):
+        with pytest.raises(ValueError, match="is not one of"):
+            OffsetSpec.build_from(wrong)

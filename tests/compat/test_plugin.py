@@ -70,9 +70,11 @@ def started(command: list[str], tmp_path: Path, **environment: str) -> subproces
 
 @pytest.mark.parametrize("arguments", [(), ("--pylog-kafka",), ("-o", "pylog_kafka=true")])
 def test_the_fixture_replaces_the_real_package_or_is_installed_before_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("import shop\n")  # which imports kafka-python, long before the collection
     done = run(tmp_path, *arguments)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
-    assert sorted(each.name for each in tmp_path.iterdir() if each.name != "__pycache__") == ["shop.py", "test_shop.py"]
+    made = {each.name for each in tmp_path.iterdir()} - {"__pycache__"}
+    assert made == {"conftest.py", "shop.py", "test_shop.py"}
 
 
 def test_the_real_names_are_back_after_the_test_and_marks_choose_a_directory_and_a_clock(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ Each test has a Kafka of its own in memory. `@pytest.mark.pylog_kafka(directory=
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +26,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(_OPTION, help_text, type="bool", default=False)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark, and installs the layer if that is asked for."""
-    config.addinivalue_line("markers", "pylog_kafka(directory=False, clock=False): how the test's Kafka is made")
-    if config.getoption("--pylog-kafka") or config.getini(_OPTION):
-        from pylog.compat import install
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
+    """Installs the layer, if that is asked for, before the first `conftest.py` can import kafka-python."""
+    _install_if_asked(early_config, bool(early_config.known_args_namespace.pylog_kafka))
+    return (yield)
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the mark, and installs the layer if that is asked for and a `conftest.py` has named this plug-in."""
+    config.addinivalue_line("markers", "pylog_kafka(directory=False, clock=False): how the test's Kafka is made")
+    _install_if_asked(config, bool(config.getoption("--pylog-kafka")))
+
+
+def _install_if_asked(config: pytest.Config, is_asked: bool) -> None:
+    if not (is_asked or config.getini(_OPTION)):
+        return
+    from pylog.compat import install
+    from pylog.compat.installing import installed
+
+    if not installed():
         install("memory:")
 
 

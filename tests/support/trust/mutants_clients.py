@@ -260,6 +260,14 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         why="The sticky partitioner chooses a partition that is not available.",
     ),
     Mutant(
+        name="the_plug_in_comes_after_the_first_conftest",
+        file="pylog/testing/plugin.py",
+        text="    _install_if_asked(early_config, bool(early_config.known_args_namespace.pylog_kafka))\n",
+        replacement="",
+        tests=("tests/compat/test_plugin.py::test_the_fixture_replaces_the_real_package_or_is_installed_before_it",),
+        why="With --pylog-kafka, a conftest.py that imports kafka-python ends the session with an error.",
+    ),
+    Mutant(
         name="a_missing_topic_is_not_created_on_demand",
         file="pylog/compat/kafka/choice.py",
         text="        self._check_at = -math.inf  # the first poll may create what is missing\n",

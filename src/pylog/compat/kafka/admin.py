@@ -18,14 +18,7 @@ from pylog.compat.kafka.admin_types import (
     ACLOperation,
     ACLPermissionType,
     ACLResourcePatternType,
-    AlterConfigOp,
-    ConfigFilterType,
     ConfigResource,
-    ConfigResourceType,
-    ConfigSourceType,
-    ConfigType,
-    GroupState,
-    GroupType,
     MemberToRemove,
     NewPartitions,
     NewTopic,
@@ -38,10 +31,19 @@ from pylog.compat.kafka.admin_types import (
     ScramMechanism,
     TransactionDescription,
     TransactionListing,
-    TransactionState,
-    UpdateFeatureType,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
+)
+from pylog.compat.kafka.enums import (
+    AlterConfigOp,
+    ConfigFilterType,
+    ConfigResourceType,
+    ConfigSourceType,
+    ConfigType,
+    GroupState,
+    GroupType,
+    TransactionState,
+    UpdateFeatureType,
 )
 from pylog.compat.kafka.metadata import NODE, Client
 from pylog.compat.kafka.options import ADMIN, API_VERSION, config_of, unknown_options, warn_of_ignored

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from pylog.compat.clusters import Cluster
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.admin_types import AlterConfigOp, ConfigFilterType, ConfigResource, ConfigResourceType, ConfigSourceType
+from pylog.compat.kafka.admin_types import ConfigResource
+from pylog.compat.kafka.enums import AlterConfigOp, ConfigFilterType, ConfigResourceType, ConfigSourceType
 from pylog.compat.kafka.metadata import NODE
 from pylog.compat.kafka.topic_options import FIELDS, MEANINGLESS, default_of, native_options, type_of, value_of
 from pylog.compat.kafka.translation import Translating
 from pylog.errors import PylogError
 
 _BROKER = "0"
+_DEFAULT = "DEFAULT_CONFIG"
 
 
 class Resource(NamedTuple):
@@ -86,10 +88,13 @@ class ConfigsOfAdmin:
             include_synonyms: there are none.
             config_filter: "modified", "dynamic" or "all".
 
+        Returns:
+            A topic that does not exist has no options.
+
         Raises:
-            UnknownTopicOrPartitionError: a topic does not exist.
+            ValueError: a broker's name is no number.
         """
-        chosen = _enum(ConfigFilterType, config_filter)
+        chosen = ConfigFilterType.build_from(config_filter)
         found = ConfigAnswer()
         for resource in config_resources:
             options, every = (self._options_of(resource, each) for each in (chosen, ConfigFilterType.ALL))
@@ -102,19 +107,14 @@ class ConfigsOfAdmin:
             return {} if chosen is ConfigFilterType.MODIFIED else dict(_OF_BROKER)
         if resource.resource_type is not ConfigResourceType.TOPIC:
             raise errors.UnsupportedVersionError(f"{resource.resource_type.name} needs a broker; topics have options here")
-        with Translating():
-            config = self._cluster.store.topic(resource.name).config
-        kept = self._cluster.meaningless.get(resource.name, {})
-        values = {name: value_of(config, name) for name in FIELDS} | {
-            name: kept.get(name, MEANINGLESS[name]) for name in MEANINGLESS
-        }
+        if resource.name not in self._cluster.topics():
+            return {}
         wanted = None if resource.configs is None else set(resource.configs)
-        options = {}
-        for name, value in values.items():
-            is_modified = value != default_of(name)
-            if (wanted is None or name in wanted) and _passes(chosen, is_modified=is_modified):
-                options[name] = _option(value, "DYNAMIC_TOPIC_CONFIG" if is_modified else "DEFAULT_CONFIG", type_of(name), False)
-        return options
+        return {
+            name: option
+            for name, option in options_of_topic(self._cluster, resource.name).items()
+            if (wanted is None or name in wanted) and _passes(chosen, is_modified=option["config_source"] != _DEFAULT)
+        }
 
     def alter_configs(
         self,
@@ -135,17 +135,22 @@ class ConfigsOfAdmin:
             By kind and name, "OK" or the error as text.
 
         Raises:
-            ValueError: an option does not exist.
+            ValueError: an option or a topic does not exist.
         """
         found: dict[str, dict[str, str]] = {}
         for resource in config_resources:
             changes = _changes(resource.configs)
-            unknown = sorted(set(changes) - set(FIELDS) - set(MEANINGLESS))
+            unknown = set(changes) - self._options_known(resource)
             if unknown and raise_on_unknown:
-                raise ValueError(f"Unrecognized configs: {', '.join(unknown)}")
+                raise ValueError(f"Unrecognized configs: {unknown}")
             names = found.setdefault(resource.resource_type.name.lower(), {})
             names[resource.name] = self._altered(resource, changes, validate_only=validate_only)
         return found
+
+    def _options_known(self, resource: ConfigResource) -> set[str]:
+        """Returns the options that a resource has; a topic that does not exist has none."""
+        exists = resource.resource_type is not ConfigResourceType.TOPIC or resource.name in self._cluster.topics()
+        return {*FIELDS, *MEANINGLESS} if exists else set()
 
     def _altered(self, resource: ConfigResource, changes: dict[str, tuple[AlterConfigOp, Any]], *, validate_only: bool) -> str:
         try:
@@ -178,9 +183,26 @@ class ConfigsOfAdmin:
 
     def list_config_resources(self, resource_types: Iterable[Any] | None = None) -> dict[str, list[str]]:
         """Returns the names of topics and of the one broker, by kind."""
-        wanted = {_enum(ConfigResourceType, each) for each in resource_types or ()}
+        wanted = {ConfigResourceType.build_from(each) for each in resource_types or ()}
         found = {ConfigResourceType.TOPIC: sorted(self._cluster.topics()), ConfigResourceType.BROKER: [_BROKER]}
         return {kind.name.lower(): names for kind, names in found.items() if not wanted or kind in wanted}
+
+
+def options_of_topic(cluster: Cluster, name: str) -> dict[str, dict[str, Any]]:
+    """Returns all options of a topic, by Kafka's names.
+
+    Args:
+        cluster: the topic's.
+        name: the topic, which exists.
+    """
+    with Translating():
+        config = cluster.store.topic(name).config
+    kept = cluster.meaningless.get(name, {})
+    values = {each: value_of(config, each) for each in FIELDS} | {each: kept.get(each, MEANINGLESS[each]) for each in MEANINGLESS}
+    return {
+        each: _option(value, _DEFAULT if value == default_of(each) else "DYNAMIC_TOPIC_CONFIG", type_of(each), False)
+        for each, value in values.items()
+    }
 
 
 def _option(value: str | None, source: str, kind: str, read_only: bool) -> dict[str, Any]:
@@ -221,7 +243,7 @@ def _changes(given: Any) -> dict[str, tuple[AlterConfigOp, Any]]:
     if not isinstance(given, dict):
         raise TypeError("configs must be a dict of values, or of pairs of an operation and a value")
     return {
-        name: (_enum(AlterConfigOp, change[0]), change[1]) if isinstance(change, tuple) else (AlterConfigOp.SET, change)
+        name: (AlterConfigOp.build_from(change[0]), change[1]) if isinstance(change, tuple) else (AlterConfigOp.SET, change)
         for name, change in given.items()
     }
 
@@ -234,13 +256,3 @@ def _new_value(config: Any, name: str, operation: AlterConfigOp, value: Any) -> 
         return value
     old = [each for each in str(value_of(config, name) or "").split(",") if each and each != str(value)]
     return ",".join([*old, str(value)] if operation is AlterConfigOp.APPEND else old)
-
-
-def _enum(kind: Any, given: Any) -> Any:
-    """Returns a member of an enumeration for itself, its number or its name."""
-    if isinstance(given, kind):
-        return given
-    try:
-        return kind[given.strip().upper().replace("-", "_")] if isinstance(given, str) else kind(given)
-    except (KeyError, ValueError):
-        raise ValueError(f"{given!r} is not one of {', '.join(kind.__members__)}") from None

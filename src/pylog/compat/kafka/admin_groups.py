@@ -8,8 +8,9 @@ from typing import Any
 
 from pylog.compat.clusters import Cluster
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.admin_types import GroupState, GroupType, MemberToRemove, OffsetTimestamp
+from pylog.compat.kafka.admin_types import MemberToRemove, OffsetTimestamp
 from pylog.compat.kafka.answers import offsets_of
+from pylog.compat.kafka.enums import GroupState, GroupType
 from pylog.compat.kafka.structs import GroupInformation, MemberInformation, OffsetAndMetadata, OffsetSpec
 from pylog.compat.kafka.translation import Translating, translated
 from pylog.errors import GroupIdNotFoundError, PylogError
@@ -17,6 +18,7 @@ from pylog.groups.description import GroupDescription, MemberDescription
 from pylog.record.types import OffsetAndMetadata as NativeOffset
 from pylog.record.types import TopicPartition
 
+_ALLOWED = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")  # as a broker without an authorizer answers
 Coordinator = int | None  # the broker that a group belongs to; there is one
 
 
@@ -31,13 +33,13 @@ class GroupsOfAdmin:
         self, broker_ids: Any = None, states_filter: Iterable[Any] | None = None, types_filter: Iterable[Any] | None = None
     ) -> list[dict[str, str]]:
         """Returns all groups, or those with some states and types."""
-        states = {_text(GroupState, each) for each in states_filter or ()}
-        types = {_text(GroupType, each) for each in types_filter or ()}
+        states = {GroupState.value_for(each) for each in states_filter or ()}
+        types = {GroupType.value_for(each) for each in types_filter or ()}
         found = []
         with Translating():
             for name in self._cluster.store.groups():
                 group = self._cluster.store.group(name).describe()
-                if (not states or group.state in states) and (not types or group.type.lower() in types):
+                if (not states or group.state in states) and (not types or GroupType.CLASSIC in types):
                     found.append(_listed(group))
         return found
 
@@ -60,15 +62,16 @@ class GroupsOfAdmin:
                 "protocol_type": "",
                 "protocol_data": "",
                 "members": [],
+                "authorized_operations": None,
             }
         return {
             "error": None,
             "group_id": name,
             "group_state": group.state,
             "protocol_type": group.protocol_type or "consumer",
-            "protocol_data": group.assignor,
+            "protocol_data": group.assignor if group.members else "",
             "members": list(map(_member, group.members)),
-            "authorized_operations": set(),
+            "authorized_operations": list(_ALLOWED),
         }
 
     def list_group_offsets(self, group_specs: Any) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
@@ -216,7 +219,7 @@ def _listed(group: GroupDescription) -> dict[str, str]:
         "group_id": group.group_id,
         "protocol_type": group.protocol_type or "consumer",
         "group_state": group.state,
-        "group_type": group.type.lower(),
+        "group_type": GroupType.CLASSIC.value,  # kafka-python's consumers have no other
     }
 
 
@@ -258,12 +261,3 @@ def _information(found: Mapping[str, Any]) -> GroupInformation:
 
 def _has_members(error: PylogError) -> bool:
     return isinstance(translated(error), errors.NonEmptyGroupError)
-
-
-def _text(kind: Any, given: Any) -> str:
-    """Returns the text of a member of an enumeration, for itself, its text or its name."""
-    text = getattr(given, "value", given)
-    for each in kind:
-        if str(text).replace("-", "_").lower() in (each.value.lower(), each.name.lower()):
-            return str(each.value)
-    raise ValueError(f"{given!r} is not one of {', '.join(each.value for each in kind)}")

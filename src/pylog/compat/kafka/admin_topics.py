@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pylog.compat.clusters import Cluster
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.admin_types import Answer, NewTopic
+from pylog.compat.kafka.admin_configs import options_of_topic
+from pylog.compat.kafka.admin_types import ACLOperation, Answer, NewTopic
 from pylog.compat.kafka.structs import IsolationLevel, OffsetAndTimestamp, OffsetSpec
 from pylog.compat.kafka.topic_options import native_options
 from pylog.compat.kafka.translation import Translating, translated
@@ -17,7 +18,10 @@ from pylog.errors import InvalidArgumentError, InvalidTopicError, PylogError
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 
-_NO_ID: Final = uuid.UUID(int=0)
+_ALLOWED: Final = ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+_ALLOWED_BITS: Final = sum(1 << ACLOperation[name] for name in _ALLOWED)
+_NO_ID: Final = str(uuid.UUID(int=0))
+_SHOWN: Final = ("value", "read_only", "config_source", "is_sensitive")
 _UNKNOWN: Final = 3
 _WAIT_MS: Final = 10_000
 
@@ -32,7 +36,7 @@ class TopicsOfAdmin:
         with Translating():
             return sorted(self._cluster.topics())
 
-    def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[dict[str, Any]]:
+    def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Answer]:
         """Returns topics with their partitions. A topic that does not exist has the error code 3.
 
         Args:
@@ -47,7 +51,14 @@ class TopicsOfAdmin:
         self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Any = None
     ) -> dict[str, Any]:
         """Returns the same as `describe_topics`, for version 3's newer request."""
-        return {"topics": self.describe_topics(topics), "next_cursor": None}
+        rows = self.describe_topics(topics)
+        for row in rows:
+            del row["authorized_operations"]
+            row["topic_authorized_operations"] = _ALLOWED_BITS
+            row["topic_id"] = uuid.UUID(row["topic_id"] or _NO_ID)
+            for partition in row["partitions"]:
+                partition |= {"eligible_leader_replicas": None, "last_known_elr": None}
+        return {"topics": rows, "next_cursor": None}
 
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: float = _WAIT_MS) -> None:
         """Raises KafkaTimeoutError at once if a topic does not exist: creation waits for nothing here."""
@@ -97,13 +108,13 @@ class TopicsOfAdmin:
                 return self._checked_only(topic, count)
             made = self._cluster.create(topic.name, count, {name: value for name, value in options.items() if value is not None})
         self._cluster.meaningless[topic.name] = ignored
-        return {"topic_id": _id(made), "num_partitions": made.partition_count, "replication_factor": 1}
+        return _created(_id(made), made.partition_count, _shown(options_of_topic(self._cluster, topic.name)))
 
     def _checked_only(self, topic: NewTopic, count: int | None) -> dict[str, Any]:
         if topic.name in self._cluster.topics():
             raise errors.TopicAlreadyExistsError(f"topic {topic.name!r} exists already")
         partitions = self._cluster.settings.num_partitions if count is None else count
-        return {"topic_id": _NO_ID, "num_partitions": partitions, "replication_factor": 1}
+        return _created(None, partitions, {})
 
     def create_partitions(
         self,
@@ -138,7 +149,7 @@ class TopicsOfAdmin:
         wanted = [NewTopic(name, _count(given)) for name, given in topic_partitions.items()]
         answer = _carried_out(wanted, grow, raise_errors=raise_errors)
         rows = [Answer({name: each[name] for name in ("name", "error_code", "error_message")}) for each in answer["topics"]]
-        return Answer(results=rows, topics=answer["topics"])
+        return Answer(results=rows)
 
     def delete_topics(
         self, topics: Iterable[str | uuid.UUID], timeout_ms: float | None = None, raise_errors: bool = True
@@ -208,9 +219,9 @@ class TopicsOfAdmin:
             raise TypeError(f"{spec!r} is not an OffsetSpec, nor a time in milliseconds")
         log = self._cluster.store.log(*partition)
         if spec == OffsetSpec.LATEST:
-            return OffsetAndTimestamp(log.stable_offset if level == "read_committed" else log.end_offset, -1)
+            return OffsetAndTimestamp(log.stable_offset if level == "read_committed" else log.end_offset, -1, 0)
         if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            return OffsetAndTimestamp(log.start_offset, -1)
+            return OffsetAndTimestamp(log.start_offset, -1, 0)
         if spec == OffsetSpec.LATEST_TIERED:
             return OffsetAndTimestamp(-1, -1)
         if spec == OffsetSpec.MAX_TIMESTAMP:
@@ -241,7 +252,7 @@ def _carried_out(topics: list[NewTopic], act: Callable[[NewTopic], dict[str, Any
     """Acts on each topic. Returns the answers; raises the first error afterwards, if that is wanted."""
     answers, first = [], None
     for topic in topics:
-        answer = Answer(name=topic.name, topic_id=_NO_ID, error_code=0, error_message=None)
+        answer = Answer(name=topic.name, topic_id=None, error_code=0, error_message=None)
         try:
             answer |= act(topic)
         except (PylogError, errors.BrokerResponseError) as error:
@@ -258,48 +269,58 @@ def _carried_out(topics: list[NewTopic], act: Callable[[NewTopic], dict[str, Any
 
 def _found(wanted: str | uuid.UUID, known: Mapping[str, Topic]) -> Topic | None:
     if isinstance(wanted, uuid.UUID):
-        return next((each for each in known.values() if _id(each) == wanted), None)
+        return next((each for each in known.values() if _id(each) == str(wanted)), None)
     return known.get(wanted)
 
 
-def _id(topic: Topic) -> uuid.UUID:
-    return _NO_ID if topic.id is None else uuid.UUID(bytes=base64.urlsafe_b64decode(topic.id + "=="))
+def _id(topic: Topic) -> str | None:
+    return None if topic.id is None else str(uuid.UUID(bytes=base64.urlsafe_b64decode(topic.id + "==")))
 
 
-def _described(wanted: str | uuid.UUID, topic: Topic | None) -> dict[str, Any]:
+def _created(topic_id: str | None, partitions: int, configs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "topic_id": topic_id,
+        "topic_config_error_code": 0,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": configs,
+    }
+
+
+def _shown(options: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Options as the answer to a creation has them."""
+    return {name: {field: option[field] for field in _SHOWN} for name, option in options.items()}
+
+
+def _described(wanted: str | uuid.UUID, topic: Topic | None) -> Answer:
     """A topic with the keys of version 3 and of version 2."""
     if topic is None:
-        name, topic_id = (None, wanted) if isinstance(wanted, uuid.UUID) else (wanted, _NO_ID)
-        return _topic_dict(name, topic_id, _UNKNOWN, [])
-    return _topic_dict(topic.name, _id(topic), 0, list(map(_partition_dict, topic.partition_ids)))
+        name, topic_id = (None, str(wanted)) if isinstance(wanted, uuid.UUID) else (wanted, None)
+        return _topic_row(name, topic_id, _UNKNOWN, [])
+    return _topic_row(topic.name, _id(topic), 0, list(map(_partition_row, topic.partition_ids)))
 
 
-def _topic_dict(name: str | None, topic_id: uuid.UUID, code: int, partitions: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "name": name,
-        "topic": name,
-        "topic_id": topic_id,
-        "is_internal": str(name).startswith("__"),
-        "partitions": partitions,
-        "topic_authorized_operations": set(),
-    }
+def _topic_row(name: str | None, topic_id: str | None, code: int, partitions: list[Answer]) -> Answer:
+    return Answer(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=str(name).startswith("__"),
+        partitions=partitions,
+        authorized_operations=list(_ALLOWED),
+    )
 
 
-def _partition_dict(number: int) -> dict[str, Any]:
-    return {
-        "error_code": 0,
-        "partition_index": number,
-        "partition": number,
-        "leader_id": 0,
-        "leader": 0,
-        "leader_epoch": 0,
-        "replica_nodes": [0],
-        "replicas": [0],
-        "isr_nodes": [0],
-        "isr": [0],
-        "offline_replicas": [],
-    }
+def _partition_row(number: int) -> Answer:
+    return Answer(
+        error_code=0,
+        partition_index=number,
+        leader_id=0,
+        leader_epoch=0,
+        replica_nodes=[0],
+        isr_nodes=[0],
+        offline_replicas=[],
+    )
 
 
 def _count(given: Any) -> int:

@@ -4,115 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, Self
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Self
 
 from pylog.compat.kafka import errors
+from pylog.compat.kafka.enums import ConfigResourceType, TransactionState
 from pylog.record.types import TopicPartition
-
-
-class AlterConfigOp(IntEnum):
-    """What `alter_configs` does with an option."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ConfigFilterType(IntEnum):
-    """Which options `describe_configs` returns."""
-
-    ALL = 0
-    DYNAMIC = 1
-    MODIFIED = 2
-    DEFAULT = 3
-    STATIC = 4
-
-
-class ConfigResourceType(IntEnum):
-    """The kinds of things that have options."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigSourceType(IntEnum):
-    """Where an option's value comes from."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
-
-
-class ConfigType(IntEnum):
-    """The types of options."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class GroupState(StrEnum):
-    """The states of a group."""
-
-    UNKNOWN = "Unknown"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-
-
-class GroupType(StrEnum):
-    """The protocols of groups."""
-
-    UNKNOWN = "Unknown"
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
-    SHARE = "share"
-
-
-class UpdateFeatureType(IntEnum):
-    """How a broker's feature changes."""
-
-    UNKNOWN = 0
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
-
-
-class TransactionState(StrEnum):
-    """The states of a transaction."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    UNKNOWN = "Unknown"
 
 
 class OffsetTimestamp(int):
@@ -397,13 +294,29 @@ class UserScramCredentialUpsertion:
     salt: bytes | None = None
 
 
+_OLD_NAMES: Final = {  # version 2's of fields
+    "topic": "name",
+    "partition": "partition_index",
+    "leader": "leader_id",
+    "replicas": "replica_nodes",
+    "isr": "isr_nodes",
+}
+
+
 class Answer(dict[Any, Any]):
-    """An answer in version 3's shape, a dict, with version 2's attributes; its values also have numbers."""
+    """An answer in version 3's shape, a dict. Version 2's names and attributes lead to the same values, and so do numbers."""
 
     def __missing__(self, key: Any) -> Any:
-        if not isinstance(key, int):
-            raise KeyError(key)
-        return list(self.values())[key]
+        return list(self.values())[key] if isinstance(key, int) else self[_OLD_NAMES[key]]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Returns a value by its name in version 3 or 2; the default if there is none.
+
+        Args:
+            key: the name.
+            default: for a name that does not exist.
+        """
+        return super().get(key, super().get(_OLD_NAMES.get(key), default))
 
     def to_dict(self) -> Self:
         """Returns the answer itself."""
@@ -418,11 +331,15 @@ class Answer(dict[Any, Any]):
             raise AttributeError(name) from None
 
     @property
+    def _rows(self) -> list[Any]:
+        return list(self["topics"] if "topics" in self else self["results"])
+
+    @property
     def topic_errors(self) -> list[tuple[str, int, str | None]]:
         """Version 2's: a topic, an error number and a message each."""
-        return [(each["name"], each["error_code"], each["error_message"]) for each in self["topics"]]
+        return [(each["name"], each["error_code"], each["error_message"]) for each in self._rows]
 
     @property
     def topic_error_codes(self) -> list[tuple[str, int]]:
         """Version 2's: a topic and an error number each."""
-        return [(each["name"], each["error_code"]) for each in self["topics"]]
+        return [(each["name"], each["error_code"]) for each in self._rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from pylog.compat.kafka.enums import Buildable
 from pylog.record.types import TopicPartition
 
 __all__ = [
@@ -145,14 +146,14 @@ class RetryOptions(NamedTuple):
     retry_on_timeouts: bool
 
 
-class IsolationLevel(IntEnum):
+class IsolationLevel(Buildable, IntEnum):
     """Which records a consumer reads."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
-class OffsetSpec(IntEnum):
+class OffsetSpec(Buildable, IntEnum):
     """Offsets that an administrator can ask for instead of a time."""
 
     LATEST = -1

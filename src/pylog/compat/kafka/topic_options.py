@@ -26,7 +26,7 @@ MEANINGLESS: Final[Mapping[str, str]] = {  # Kafka's options that mean nothing h
     "leader.replication.throttled.replicas": "",
     "follower.replication.throttled.replicas": "",
     "remote.storage.enable": "false",
-    "remote.copy.disable": "false",
+    "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
     "local.retention.ms": "-2",
     "local.retention.bytes": "-2",
