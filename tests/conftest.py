@@ -23,6 +23,7 @@ from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
 from pylog.log.recovery.findings import Finding
 from pylog.store import Store, manager_of
+from support import warm
 from support.kafka.harness import Broker, KafkaError, KafkaJars
 from support.long_files import turn_of
 from support.tiers import Sample, is_fast, is_left_out, marks_of
@@ -63,6 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         # A shell ignores interrupts for what it starts in the background, and the processes of the tests would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    """Ends the interpreter whose forks the tests used."""
+    warm.end()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

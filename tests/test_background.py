@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +15,7 @@ import pylog
 from pylog.background import Background
 from pylog.errors import StorageFailedError
 from pylog.store import manager_of
+from support import warm
 from support.faults.interruptions import interrupted_at
 
 LONG = 3_600_000  # ms: never, within a test
@@ -353,8 +352,7 @@ sys.exit(ended)
 def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_of_the_parent(tmp_path: Path, guard: str, mode: str) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(tmp_path), guard, mode]
-    assert subprocess.run(command, check=False, timeout=120).returncode == 7
+    assert warm.run(["-W", "ignore::DeprecationWarning", "-c", FORKING, tmp_path, guard, mode]).returncode == 7
     with pylog.open(tmp_path) as store:
         assert store.log("t").end_offset == (1 if mode == "rw" else 0)
 

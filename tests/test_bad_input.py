@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from support import refusals
+from support import refusals, warm
 from support.cli import call as command
 from support.refusals import RECORDS, listing, refused
 
@@ -27,8 +26,7 @@ store = pytest.fixture(refusals.store)
 
 def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     """Runs a Python program in a process of its own."""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return warm.run(["-c", program, *arguments])
 
 
 def segments_of(root: Path) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import subprocess
 import sys
 import textwrap
 import threading
@@ -21,6 +20,7 @@ import pytest
 import pylog
 from pylog import ClosedError, Durability, Store, TopicPartition, UnknownTopicOrPartitionError
 from pylog.testing import MemoryFileSystem
+from support import warm
 from support.engines import engine_of
 
 PLACE = TopicPartition("t", 0)
@@ -362,8 +362,7 @@ def test_files_that_are_cut_after_close_end_no_process(tmp_path: Path) -> None:
             assert "/t-0/" not in open("/proc/self/maps").read()
         sys.exit(7)
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "s")]
-    assert subprocess.run(command, check=False, timeout=120).returncode == 7
+    assert warm.run(["-c", textwrap.dedent(code), tmp_path / "s"]).returncode == 7
 
 
 @pytest.mark.slow
@@ -394,5 +393,5 @@ def test_iterators_begun_before_a_fork_say_closed_error_in_the_child(tmp_path: P
         assert len([*iterators[1]]) == 39  # the parent goes on
         sys.exit(code)
     """
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code), str(tmp_path / "s")]
-    assert subprocess.run(command, check=False, timeout=120).returncode == 7
+    command = ["-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code), tmp_path / "s"]
+    assert warm.run(command).returncode == 7

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import pylog
+from support import warm
 from support.engines import buffer_of, departing_of, producers_of
 
 MANY = 50
@@ -301,9 +301,7 @@ def test_a_consumer_without_a_group_ends_its_threads_too(store: pylog.Store) -> 
 
 def in_a_program(directory: Path, text: str) -> str:
     """What a program of its own prints, on both streams."""
-    command = [sys.executable, "-W", "default::ResourceWarning", "-c", textwrap.dedent(text), str(directory)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    done = warm.run(["-W", "default::ResourceWarning", "-c", textwrap.dedent(text), directory], timeout=PATIENCE, check=True)
     return done.stdout + done.stderr
 
 

@@ -19,6 +19,7 @@ import pylog
 from pylog.fs import OsFileSystem
 from pylog.store import manager_of
 from pylog.topics.catalog import CATALOG, read_catalog
+from support import warm
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.faults.neighbours import values
 from support.golden.data import case
@@ -288,8 +289,7 @@ except pylog.StoreLockedError:
 
 
 def other_process(path: Path, *arguments: str) -> str:
-    command = [sys.executable, "-c", OTHER, str(path), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return warm.run(["-c", OTHER, path, *arguments], check=True).stdout.strip()
 
 
 @pytest.mark.slow
@@ -317,7 +317,7 @@ store.create_topic("t")
 store.log("t").append(b"x")
 os.kill(os.getpid(), 9)
 """
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    assert warm.run(["-c", program, tmp_path]).returncode == -9
     with pylog.open(tmp_path) as store:
         assert store.log("t").read(0).value == b"x"
 

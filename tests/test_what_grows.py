@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +18,13 @@ from pylog import limits
 from pylog.background import Failures
 from pylog.record.buffers import Buffers
 from pylog.record.builder import BatchEncoder, rows_from_records
+from support import warm
 
 _DELETE = "import sys, pylog\nwith pylog.open(sys.argv[1]) as store: [store.delete_topic(name) for name in sys.argv[2:]]"
 
 
 def _delete_elsewhere(root: Path, *names: str) -> None:
-    subprocess.run([sys.executable, "-c", _DELETE, str(root), *names], check=True)
+    warm.run(["-c", _DELETE, root, *names], check=True)
 
 
 def _deleted_files_that_are_open() -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from support import warm
 
 pytestmark = [
     pytest.mark.slow,
@@ -104,7 +104,6 @@ def test_an_iterator_begun_before_a_fork_serves_the_right_records_or_a_closed_er
     tmp_path: Path, kind: str, compression: str, mode: str
 ) -> None:
     mode = "rw" if "group" in kind else mode  # a member writes
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(PROGRAM)]
-    given = [str(tmp_path / "store"), kind, compression, mode]
-    done = subprocess.run([*command, *given], check=False, capture_output=True, text=True, timeout=120)
+    command = ["-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(PROGRAM)]
+    done = warm.run([*command, tmp_path / "store", kind, compression, mode])
     assert done.stdout == "right\n", (done.returncode, done.stderr[-2000:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import pylog
 from pylog.compat import clusters, modules
+from support import warm
 
 PROGRAM = """
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -37,25 +37,8 @@ PRINTED = "[b'0', b'1', b'2', b'3', b'4']\n"
 
 
 def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            "-W",
-            "ignore:read_text:DeprecationWarning",
-            "-W",
-            "ignore:open_text:DeprecationWarning",
-            "-c",
-            textwrap.dedent(program),
-        ],
-        cwd=tmp_path,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    strict = ["-W", "error", "-W", "ignore:read_text:DeprecationWarning", "-W", "ignore:open_text:DeprecationWarning"]
+    return warm.run([*strict, "-c", textwrap.dedent(program)], cwd=tmp_path, env=os.environ | environment)
 
 
 def printed(program: str, tmp_path: Path, **environment: str) -> str:

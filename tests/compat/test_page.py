@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support import warm
 from support.docs.pages import CODE, PROJECT, Block, blocks
 
 PAGE = "docs/how-to/kafka-programs.md"
@@ -36,9 +37,9 @@ def command_of(block: Block, directory: Path) -> list[str]:
         (directory / "test_shop.py").write_text(block.source)
         known = {each.value for each in importlib.metadata.entry_points(group="pytest11")}
         plugin = [] if "pylog.testing.plugin" in known else ["-p", "pylog.testing.plugin"]
-        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "test_shop.py"]
+        return ["-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "test_shop.py"]
     if block.language == "python":
-        return [sys.executable, "-c", block.source]
+        return ["-c", block.source]
     lines = [line.removeprefix("$ ") for line in block.source.splitlines() if line.startswith("$ ")]
     return ["bash", "-ec", "\n".join(lines)]
 
@@ -54,7 +55,11 @@ def test_a_block_runs_and_prints_what_the_page_says(block: Block, tmp_path: Path
     if "--path" in block.source:  # the page's export leaves nothing else in the variable
         environment["PYTHONPATH"] = str(PROJECT / "src")
         block = Block(**{**vars(block), "source": block.source.replace("--path)", "--path):$PYTHONPATH")})
-    done = subprocess.run(command_of(block, tmp_path), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = command_of(block, tmp_path)
+    if command[0] == "bash":
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    else:
+        done = warm.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert block.expected is None or done.stdout == block.expected
 

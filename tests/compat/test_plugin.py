@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support import warm
+
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = """
     from kafka import KafkaConsumer, KafkaProducer
@@ -50,22 +52,18 @@ def run(tmp_path: Path, *arguments: str, tests: str = TESTS, **environment: str)
     (tmp_path / "test_shop.py").write_text(textwrap.dedent(tests))
     known = {each.value for each in importlib.metadata.entry_points(group="pytest11")}
     plugin = [] if "pylog.testing.plugin" in known else ["-p", "pylog.testing.plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *arguments, "test_shop.py"]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *arguments, "test_shop.py"]
     return started(command, tmp_path, **environment)
 
 
 def started(command: list[str], tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    first = environment.pop("FIRST", str(PROJECT / "src"))
-    paths = os.pathsep.join([first, str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": paths} | environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return warm.run(command, cwd=tmp_path, env=environment_with(**environment), timeout=600)
+
+
+def environment_with(*first: str, **environment: str) -> dict[str, str]:
+    """This process's, and variables; Python finds these folders first, and then those of pylog."""
+    paths = os.pathsep.join([*first, str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": paths} | environment
 
 
 @pytest.mark.parametrize("arguments", [(), ("--pylog-kafka",), ("-o", "pylog_kafka=true")])
@@ -169,7 +167,7 @@ def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path
     program = tmp_path / "sub" / "main.py"
     program.write_text("import sys, shop\nshop.produce(3)\nprint(sys.argv[1:], len(shop.consume()))\n")
     (tmp_path / "sub" / "shop.py").write_text(textwrap.dedent(PROGRAM))
-    layer = [sys.executable, "-m", "pylog.compat"]
+    layer = ["-m", "pylog.compat"]
     done = started([*layer, "--directory", "store", str(program), "-x", "--memory"], tmp_path)
     assert done.stdout == "['-x', '--memory'] 3\n", done.stderr
     done = started([*layer, "--memory", "-m", "main", "y"], tmp_path / "sub")
@@ -179,7 +177,7 @@ def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path
 
 
 def test_the_environment_alone_reaches_a_program_and_the_processes_that_it_starts(tmp_path: Path) -> None:
-    path = started([sys.executable, "-m", "pylog.compat", "--path"], tmp_path).stdout.strip()
+    path = started(["-m", "pylog.compat", "--path"], tmp_path).stdout.strip()
     (tmp_path / "shop.py").write_text(textwrap.dedent(PROGRAM))
     (tmp_path / "main.py").write_text(
         textwrap.dedent("""
@@ -191,5 +189,6 @@ def test_the_environment_alone_reaches_a_program_and_the_processes_that_it_start
                 print(len(shop.consume()))
         """)
     )
-    done = started([sys.executable, "main.py"], tmp_path, FIRST=path, PYLOG_KAFKA=str(tmp_path / "store"))
+    environment = environment_with(path, PYLOG_KAFKA=str(tmp_path / "store"))
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "4\n", done.stderr

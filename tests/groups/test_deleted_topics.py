@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +14,7 @@ import pylog
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.partition import OffsetsPartition
 from pylog.topics import changes
+from support import warm
 
 _DELETE = "import sys, pylog\nwith pylog.open(sys.argv[1]) as store: store.delete_topic('t')"
 _DELETE_AND_CREATE = f"{_DELETE}; store.create_topic('t'); store.log('t').append_many([b'new'] * 10)"
@@ -34,7 +33,6 @@ def _held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> N
     monkeypatch.setattr(OffsetsPartition, "append", later)
 
 
-@pytest.mark.slow
 @pytest.mark.pair("groups", "second process")
 @pytest.mark.parametrize("script", [_DELETE, _DELETE_AND_CREATE], ids=["deleted", "deleted and made again"])
 def test_a_commit_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused(
@@ -44,7 +42,7 @@ def test_a_commit_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused(
         store.create_topic("t")
         store.log("t").append_many([b"old"] * 10)
         store.offsets.commit("g", {("t", 0): 1})
-        _held_up(monkeypatch, lambda: subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True))
+        _held_up(monkeypatch, lambda: _elsewhere(script, tmp_path))
         with pytest.raises(pylog.UnknownTopicOrPartitionError):
             store.offsets.commit("g", {("t", 0): 7})
         if script == _DELETE:
@@ -77,7 +75,7 @@ def _with_topic(path: Path) -> pylog.Store:
 
 
 def _elsewhere(script: str, path: Path) -> None:
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60)
+    warm.run(["-c", script, path], check=True)
 
 
 def _reset_held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
@@ -180,6 +178,7 @@ def test_a_consumers_commit_that_was_requested_for_a_deleted_topic_never_counts_
 _DIE = """
 import os, sys, pylog
 from pylog.topics import changes
+from support import warm
 from pylog.offsets.offset_manager import OffsetManager
 step = sys.argv[2]
 if step == "forgotten":
@@ -205,7 +204,7 @@ def test_a_process_that_dies_while_it_deletes_a_topic_leaves_no_commit_for_the_n
     store.offsets.commit("h", {("t", 0): 8})
     if not others:
         store.close()
-    assert subprocess.run([sys.executable, "-c", _DIE, str(tmp_path), step], check=False, timeout=60).returncode == 9
+    assert warm.run(["-c", _DIE, tmp_path, step]).returncode == 9
     if others:
         with suppress(pylog.UnknownTopicOrPartitionError):
             store.offsets.commit("g", {("t", 0): 6})  # the topic is deleted, even if this log does not know it yet

@@ -17,6 +17,7 @@ import pytest
 import pylog
 from pylog import limits
 from pylog.fs import FILES, OpenFiles
+from support import warm
 
 PARTITIONS = 40
 BOUND = 4
@@ -43,10 +44,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 def in_child(limit: int, program: str, *arguments: object) -> str:
     """Runs a program in a process with so many descriptors, and returns what it prints."""
     begin = f"import itertools, os, resource, sys, pylog\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
-    command = [sys.executable, "-c", begin + textwrap.dedent(program), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return warm.run(["-c", begin + textwrap.dedent(program), *arguments], timeout=600, check=True).stdout
 
 
 def open_files() -> int:

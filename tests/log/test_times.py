@@ -5,8 +5,6 @@ ends only when it has an answer or there is none.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ import pylog
 from pylog.clock import ManualClock
 from pylog.record.decoder import RecordDecoder
 from pylog.segment import age
+from support import warm
 from support.cli import call
 from support.log import times
 from support.log.times import ANY_TIME, HOUR, NOW, opened, values
@@ -139,7 +138,7 @@ def test_what_another_process_appended_to_a_real_file_system_stays(tmp_path: Pat
         log = store.log("t")
         log.append(b"mine", timestamp=5)
         os.utime(next((tmp_path / "t-0").glob("*.log")), (1000, 1000))
-        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+        warm.run(["-c", program, tmp_path], check=True)
         store.tick()
         assert b"theirs" in values(log)
 

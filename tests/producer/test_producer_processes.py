@@ -17,6 +17,7 @@ from pylog import Durability
 from pylog.errors import ClosedError
 from pylog.log.log import Log
 from pylog.store import Store
+from support import warm
 from support.engines import buffer_of, producers_of
 from support.faults.neighbours import Neighbour
 from support.producer import PATIENCE, Gate
@@ -81,10 +82,7 @@ producer.send("t", bytes(5 << 20))
 
 
 def run(program: str, path: Path, *more: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path), *more], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    warm.run(["-c", program, path, *more], timeout=PATIENCE, check=True)
 
 
 @pytest.mark.slow
