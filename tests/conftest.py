@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import inspect
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,7 +29,7 @@ from pylog.store import Store, manager_of
 from support import warm
 from support.kafka.harness import Broker, KafkaError, KafkaJars
 from support.long_files import turn_of
-from support.tiers import Sample, is_fast, is_left_out, marks_of
+from support.tiers import is_fast, is_left_out, marks_of, sample_of
 from support.trust.features import FeatureError, pair_of
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -80,6 +83,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, obj: object) -> list[pytest.Item] | None:
+    """With `--fast`, makes no tests of a slow function: to make them for each of its parameters takes time, too."""
+    if not collector.config.getoption("fast") or not inspect.isfunction(obj):
+        return None
+    marks = (*getattr(obj, "pytestmark", ()), *collector.iter_markers())
+    return None if is_fast(mark.name for mark in marks) else []
+
+
+@pytest.hookimpl(wrapper=True, specname="pytest_pycollect_makeitem")
+def pytest_take_a_sample(collector: pytest.Module | pytest.Class) -> Generator[None, Any, Any]:
+    """With `--fast`, takes some of a test's parameters, unless a test is asked for by its name."""
+    made = yield
+    if not isinstance(made, list) or not collector.config.getoption("fast"):
+        return made
+    fast = [item for item in made if _is_fast(item)]
+    if fast and not any("::" in argument for argument in collector.config.args):
+        sampled = fast[0].get_closest_marker("sampled")
+        fast = sample_of(fast, *(sampled.args if sampled else ()))
+    return fast
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks each test by its file and its parameters (`tiers`), and takes the fast ones if only these are asked for.
 
@@ -89,18 +114,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in marks_of(item.nodeid):
             item.add_marker(name)
     if config.getoption("fast"):
-        sample = Sample()
-        taken = {item for item in items if _is_taken(item, sample)}
-        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
-        items[:] = [item for item in items if item in taken]
+        config.hook.pytest_deselected(items=[item for item in items if not _is_fast(item)])
+        items[:] = [item for item in items if _is_fast(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
 
 
-def _is_taken(item: pytest.Item, sample: Sample) -> bool:
-    """Whether a test is one of the fast ones."""
-    sampled = item.get_closest_marker("sampled")
-    return is_fast(mark.name for mark in item.iter_markers()) and (sampled is None or sample.takes(item.nodeid, *sampled.args))
+def _is_fast(item: pytest.Item) -> bool:
+    """Whether neither a test nor its parameters have one of the marks."""
+    return is_fast(chain((mark.name for mark in item.iter_markers()), marks_of(item.nodeid)))
 
 
 def pytest_collection_finish() -> None:

@@ -54,9 +54,15 @@ PARSERS = ("from_bytes", "parse_epochs", "parse_offsets", "parse_seal", "parse_s
 
 
 @functools.cache
+def texts() -> dict[str, str]:
+    """The modules, by their paths below the package."""
+    names = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+    return {name: path.read_text() for name, path in names.items() if not name.startswith(("testing/", "fs/"))}
+
+
+@functools.cache
 def modules() -> list[tuple[str, ast.Module]]:
-    paths = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
-    return [(name, ast.parse(path.read_text())) for name, path in paths.items() if not name.startswith(("testing/", "fs/"))]
+    return [(name, ast.parse(text)) for name, text in texts().items()]
 
 
 def calls(tree: ast.Module, names: tuple[str, ...]) -> list[int]:
@@ -98,10 +104,10 @@ def test_a_module_that_reads_a_file_otherwise_is_found() -> None:
 
 @functools.cache
 def kinds() -> dict[str, FileKind[..., Any]]:
-    """Every kind of the source, by module and name."""
+    """Every kind of the source, by module and name. Called when tests are collected, so it parses few modules."""
     found = {}
-    for name, tree in modules():
-        for node in tree.body:
+    for name, text in texts().items():
+        for node in ast.parse(text).body if "FileKind" in text else ():
             value = getattr(node, "value", None)
             if isinstance(node, ast.AnnAssign) and isinstance(value, ast.Call) and ast.unparse(value.func) == "FileKind":
                 module = importlib.import_module("pylog." + name.removesuffix(".py").replace("/", "."))

@@ -88,8 +88,8 @@ def disk(tmp_path: Path) -> SmallDisk:
 
 
 def fill(store: Store) -> None:
-    for _ in range(10_000):
-        store.log("t").append(os.urandom(1000))
+    for _ in range(1000):
+        store.log("t").append_many([os.urandom(1000) for _ in range(10)])
 
 
 @pytest.fixture
@@ -163,6 +163,7 @@ def test_the_reserve_is_taken_again_after_room_was_freed(full: Store, tmp_path: 
     assert reserve.stat().st_size == kept
 
 
+@pytest.mark.slow
 def test_the_reserve_grows_with_the_files_that_name_all_partitions(tmp_path: Path) -> None:
     """It has room for the catalog during a deletion of all of them, and for another checkpoint, at any time."""
     reserve = tmp_path / "store/pylog.lock"

@@ -93,6 +93,7 @@ def _kept_bytes(come_and_go: Callable[[int], None], topics: int = 50) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["store", "producer", "consumer"])
 def test_a_deleted_topic_leaves_no_locks_routes_and_logs(tmp_path: Path, client: str) -> None:
     with (

@@ -13,10 +13,10 @@ import pytest
 from support.campaign.beside import CELL_SECONDS, CHANGES, READS, read_beside
 from support.campaign.beside_calls import CALLS, THREADS, call_beside
 
+pytestmark = pytest.mark.slow
 BY = pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
 
 
-@pytest.mark.sampled(15)
 @BY
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("scan and follow", "option change")
@@ -28,7 +28,6 @@ def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, ch
     assert done["calls"] >= len(READS)
 
 
-@pytest.mark.sampled(15)
 @BY
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("option change", "close")

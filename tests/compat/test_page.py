@@ -44,6 +44,7 @@ def command_of(block: Block, directory: Path) -> list[str]:
     return ["bash", "-ec", "\n".join(lines)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [pytest.param(each, id=f"line {each.line}") for each in blocks(PAGE) if each.language in CODE])
 def test_a_block_runs_and_prints_what_the_page_says(block: Block, tmp_path: Path) -> None:
     for name, text in GIVEN.items():

@@ -162,6 +162,7 @@ def test_a_hundred_tests_with_a_topic_five_sends_and_a_group_take_three_seconds_
 # ---- python -m pylog.compat ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     program = tmp_path / "sub" / "main.py"
@@ -176,6 +177,7 @@ def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path
     assert (tmp_path / "store" / "orders-0").is_dir()
 
 
+@pytest.mark.slow
 def test_the_environment_alone_reaches_a_program_and_the_processes_that_it_starts(tmp_path: Path) -> None:
     path = started(["-m", "pylog.compat", "--path"], tmp_path).stdout.strip()
     (tmp_path / "shop.py").write_text(textwrap.dedent(PROGRAM))

@@ -336,6 +336,7 @@ def test_no_clean_marker_is_written_over_unpublished_bytes(path: Path, used: tup
     assert not (path / CLEAN_SHUTDOWN).exists()
 
 
+@pytest.mark.slow
 def test_no_marker_is_written_by_one_whose_last_flush_failed_but_by_one_that_repaired_it(path: Path) -> None:
     def fail() -> None:
         raise pylog.SyncFailedError("cannot sync: no room, for a test", errno=28)

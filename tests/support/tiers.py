@@ -3,24 +3,27 @@
 `./dev test --fast` leaves all of them out. A folder tells which tool its tests need. `slow` is a list of files, and the
 partitions that older brokers wrote: the fast tests read those of one version. Other slow tests have the mark themselves.
 
-A test with many parameters has the mark `sampled(every)`: the fast tests take the first of its parameters and one of
-every `every` after it; `./dev test` takes all of them.
+Of a test with many parameters the fast tests take six, spread over all of them. The mark `sampled(every)` says that one of so
+many does. `./dev test` takes all of them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from support.long_files import LONGEST_FIRST
 
 KAFKA: Final = ("tests/kafka/",)
 SPARK: Final = ("tests/spark/",)
 BROWSER: Final[tuple[str, ...]] = ()
-SLOW: Final = ("tests/campaign/", "tests/support/campaign/", *LONGEST_FIRST)
+RIVALS: Final = "tests/bench/test_rivals.py"  # imports pandas and four databases
+SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, *LONGEST_FIRST)
 OLDER_BROKERS: Final = ("[2.8.2", "[3.9.1", "-2.8.2/", "-3.9.1/")  # in the parameters of a test
 ALL_OF_THEM: Final = frozenset({"slow", "kafka", "spark", "browser"})
+MOST: Final = 6  # parameters of a test that the fast tests take
+
+_Item = TypeVar("_Item")
 
 
 def marks_of(node: str) -> Iterator[str]:
@@ -48,27 +51,20 @@ def is_fast(marks: Iterable[str]) -> bool:
     return ALL_OF_THEM.isdisjoint(marks)
 
 
-class Sample:
-    """Chooses among the parameters of tests.
+def sample_of(items: Sequence[_Item], every: int = 1) -> list[_Item]:
+    """Some of a test's parameters: the first one, and others spread over the rest.
 
-    >>> sample = Sample()
-    >>> [name for name in ("a[1]", "a[2]", "b[1]", "a[3]", "b[2]") if sample.takes(name, every=2)]
-    ['a[1]', 'b[1]', 'a[3]']
+    They are not at equal distances, which could be those at which a second parameter repeats.
+
+    Args:
+        items: all of them.
+        every: one of so many is enough.
+
+    >>> sample_of(range(6)), sample_of(range(12)), sample_of(range(100), every=25)
+    ([0, 1, 2, 3, 4, 5], [0, 3, 4, 7, 8, 11], [0, 26, 52, 78])
     """
-
-    def __init__(self) -> None:
-        self._seen: Counter[str] = Counter()
-
-    def takes(self, node: str, every: int) -> bool:
-        """Whether the sample has a test. Each test is asked for once, in pytest's order.
-
-        Args:
-            node: pytest's name of the test.
-            every: a sample has one of this number of parameters.
-        """
-        test = node.partition("[")[0]
-        self._seen[test] += 1
-        return self._seen[test] % every == 1 % every
+    kept = min(MOST, -(-len(items) // every))
+    return [items[number * len(items) // kept + number % (len(items) // kept)] for number in range(kept)]
 
 
 def is_left_out(file: str) -> bool:
