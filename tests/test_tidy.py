@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 import sys
@@ -160,7 +161,9 @@ def read_house(root: Path) -> dict[str, Module]:
 
 @functools.cache
 def house() -> dict[str, Module]:
-    return read_house(SOURCES / "pylog")
+    found = read_house(SOURCES / "pylog")
+    gc.freeze()  # a garbage collection in a later test would walk through all trees
+    return found
 
 
 def targets(imported: str, modules: Modules) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import linecache
 import sys
 from types import FrameType
@@ -14,6 +13,7 @@ import pylog
 from pylog import Consumer, ConsumerRebalanceListener, TopicPartition
 from pylog.clock import ManualClock
 from support.engines import assignment_of
+from support.faults.interruptions import steps
 from support.groups import consumers
 from support.groups.consumers import PLACES, Told, committed, member, owned, taken
 
@@ -67,7 +67,7 @@ EVERYTHING = [(number, offset) for number in range(4) for offset in range(10)]
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
-    for line in itertools.count(1):
+    for line in steps(3):
         seen: list[tuple[int, int]] = []
         with member(store, enable_auto_commit=False) as one:
             was_interrupted = is_interrupted(line, modules, one, seen)
@@ -80,7 +80,7 @@ def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
-    for line in itertools.count(1):
+    for line in steps(3):
         seen: list[tuple[int, int]] = []
         with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
             one.poll(max_records=1)
@@ -97,7 +97,7 @@ def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.St
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
-    for line in itertools.count(1):
+    for line in steps(3):
         with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
             one.poll(max_records=1)
             one.subscribe(pattern="nothing")
@@ -111,7 +111,7 @@ def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, mo
 
 @pytest.mark.slow
 def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, clock: ManualClock) -> None:
-    for line in itertools.count(1):
+    for line in steps(3):
         with member(store, enable_auto_commit=False, max_poll_interval_ms=10_000) as slow, member(store) as other:
             slow.poll()
             while len(owned(other)) < 4:
@@ -128,7 +128,7 @@ def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, cloc
 
 @pytest.mark.slow
 def test_a_single_member_misses_no_partition_after_an_interrupt(store: pylog.Store) -> None:
-    for line in itertools.count(1):
+    for line in steps(3):
         seen: list[tuple[int, int]] = []
         with store.consumer("t", auto_offset_reset="earliest") as consumer:
             was_interrupted = is_interrupted(line, INSIDE[1], consumer, seen)

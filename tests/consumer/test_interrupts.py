@@ -22,7 +22,7 @@ from pylog import ClosedError, Consumer, Durability, IllegalStateError, TopicPar
 from pylog.consumer import consumer as consumer_module
 from pylog.groups.member import GroupMember
 from pylog.store import Store
-from support.faults.interruptions import in_another_thread, interrupted_at, interrupted_at_step
+from support.faults.interruptions import in_another_thread, interrupted_at, interrupted_at_step, steps
 
 RECORDS = 40
 T0 = TopicPartition("t", 0)
@@ -86,7 +86,7 @@ def test_wherever_an_interrupt_comes_each_record_is_returned_once_and_closing_do
     interrupted: Callable[[int, Callable[[], object]], bool],
 ) -> None:
     others = set(threading.enumerate())
-    for number in itertools.count(1):
+    for number in steps(10 if step is by_commits else 3):
         consumer = store.consumer(
             "t", group_id=f"g{number}", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0
         )
@@ -140,7 +140,7 @@ def handled_at(number: int, work: Callable[[], object], handler: Callable[[], ob
 def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_what_was_returned(
     store: Store, step: Callable[[Consumer, Found], None]
 ) -> None:
-    for number in itertools.count(1):
+    for number in steps(6):
         group = f"g{number}"
         consumer = store.consumer("t", group_id=group, auto_offset_reset="earliest", consumer_timeout_ms=0)
         found: Found = []

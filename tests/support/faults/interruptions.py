@@ -1,22 +1,43 @@
-"""Raising at the first step of a piece of work, then at the second, and so on, as an interrupt could."""
+"""Raising at the first step of a piece of work, then at the second, and so on, as an interrupt could.
+
+Where a step takes long, a test takes one of several (`steps`), other ones with another seed. `./dev torture interrupts` takes
+each of them.
+"""
 
 from __future__ import annotations
 
 import dis
 import itertools
+import os
+import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
+
+from support.campaign.processes import new_seed
 
 HANDLERS_RUN_BEHIND = ("RESUME", "JUMP_BACKWARD", "CALL", "CALL_KW", "CALL_FUNCTION_EX")  # Python's instructions
 PATIENCE = 20.0  # seconds, for what takes milliseconds
 
 
+EACH_STEP = "PYLOG_EACH_STEP"  # a variable of the environment: `steps` yields all of them
+
+
 class Broken(BaseException):
     """What interrupts; nobody catches it but who looks for every exception."""
+
+
+def steps(every: int) -> Iterator[int]:
+    """Yields numbers of steps: the first eight, and then one of `every`, which the seed of the run decides (`new_seed`)."""
+    chosen, between = random.Random(new_seed()), 1 if EACH_STEP in os.environ else 2 * every - 1
+    yield from range(1, 9)
+    number = 8
+    while True:
+        number += chosen.randint(1, between)
+        yield number
 
 
 def interrupted_at(number: int, work: Callable[[], Any]) -> bool:

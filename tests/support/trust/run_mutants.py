@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.faults.interruptions import EACH_STEP
 from support.trust.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,9 +60,8 @@ def survived(mutant: Mutant) -> str | None:
         copy = without_fix(mutant, Path(directory))
         command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", *mutant.tests]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        done = subprocess.run(
-            command, cwd=ROOT, env={**kept, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False
-        )
+        environment = {**kept, "PYTHONPATH": str(copy), EACH_STEP: "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     unnoticed = [test for test in mutant.tests if not any(line.startswith((f"FAILED {test}", f"ERROR {test}")) for line in lines)]
     if done.returncode == TESTS_FAILED and not unnoticed:
