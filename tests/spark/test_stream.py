@@ -529,6 +529,24 @@ def test_what_has_gone_is_not_committed(shop: Store):
     assert committed(shop) == {0: 60, 1: 40, 2: 0}
 
 
+def test_the_end_of_a_micro_batch_never_counts_for_a_topic_that_is_created_again_during_the_commit(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+):
+    commit = GroupCommits.commit
+
+    def late(*given: object) -> None:
+        monkeypatch.setattr(GroupCommits, "commit", commit)
+        shop.delete_topic("orders")
+        make(shop, "orders", [100, 40, 0])
+        commit(*given)  # type: ignore[arg-type]
+
+    with Engine(shop.path, groupId="lag", maxOffsetsPerTrigger="35", failOnDataLoss="false", **EARLIEST) as query:
+        query.trigger()
+        monkeypatch.setattr(GroupCommits, "commit", late)
+        query.trigger()
+    assert committed(shop) == {}
+
+
 def test_many_partitions_are_committed_in_several_records_batches(shop: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("pylog.spark.group.COMMIT_PARTITIONS", 2)
     group = GroupCommits(shop.path, "lag")

@@ -72,6 +72,7 @@ class ConsumerAssignment:
         partitions: the assigned partitions, with their states.
         subscription: the topics or the pattern subscribed to, or None.
         is_manual: true if `assign` chose the partitions.
+        begun_again: assigned partitions whose log was deleted, until that is reported to the program.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ConsumerAssignment:
         self.partitions: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None
         self.is_manual = False
+        self.begun_again: set[TopicPartition] = set()
         self._manager = manager
         self._offsets = offsets
         self._clock = clock
@@ -186,6 +188,7 @@ class ConsumerAssignment:
             self._membership.expire_topics()
         if partition in self.partitions:
             self.partitions[partition].seek(None)
+            self.begun_again.add(partition)
 
     def _refresh_topics(self, subscription: Subscription) -> None:
         """Refreshes the topics that match the pattern."""
@@ -291,6 +294,7 @@ class ConsumerAssignment:
             if found is not None:
                 assigned.seek(found.offset, found.leader_epoch)
             self.partitions[partition] = assigned
+        self.begun_again.difference_update(committed)
         self._around.read(self.partitions.values())
 
     def _drop(self, states: Iterable[AssignedPartition]) -> None:
@@ -298,6 +302,7 @@ class ConsumerAssignment:
             assigned.owned = False
             if self.partitions.get(assigned.partition) is assigned:  # else a listener has assigned it again
                 del self.partitions[assigned.partition]
+                self.begun_again.discard(assigned.partition)
         self._around.read(self.partitions.values())
 
     @property

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import NoReturn
 
 from pylog import limits
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
@@ -26,6 +27,7 @@ from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import CommitLogs, OffsetManager
 from pylog.record.types import TopicPartition
@@ -51,6 +53,7 @@ class ConsumerCore:
         self.manager = manager
         self.departing = departing
         self.options = options
+        self._offsets = offsets
         self.guard = Guard()
         self.steps = Steps(self.guard)
         self.positions = PositionFinder(options, offsets, self.log, clock)
@@ -122,6 +125,8 @@ class ConsumerCore:
         Once for each topic, which may be deleted meanwhile: partitions without a directory are tried again by the next call.
         """
         for _ in range(2 + len({partition.topic for partition in self.assignment.partitions})):
+            if self.assignment.begun_again and self.assignment.is_manual:
+                self._tell_of_deletion(None)
             try:
                 self._find_positions()
                 return self.fetcher.take(count, how)
@@ -129,11 +134,18 @@ class ConsumerCore:
                 self.manager.topics()  # raises if the store is closed
                 self.forget_what_is_gone(self.assignment.partitions)
                 if self.assignment.is_manual:
-                    raise UnknownTopicOrPartitionError(f"an assigned partition was deleted: {error}") from error
+                    self._tell_of_deletion(error)
                 self.assignment.keep_up()  # loses the old partitions and is assigned the new ones before it reads them
                 if self.steps.are_to_end or not self.reads:
                     return []
         return []  # every topic was deleted: the membership will report it
+
+    def _tell_of_deletion(self, error: PylogError | None) -> NoReturn:
+        """Reports deleted partitions to a program that assigned them. It reads their successors from now on."""
+        gone = ", ".join(sorted(map(name, self.assignment.begun_again)))
+        self.assignment.begun_again.clear()
+        what = f"{gone} was deleted, perhaps created again; the next poll reads it from auto_offset_reset" if gone else error
+        raise UnknownTopicOrPartitionError(f"an assigned partition was deleted: {what}") from error
 
     def _find_positions(self) -> None:
         unpositioned = [assigned for assigned in self.assignment.partitions.values() if assigned.position is None]
@@ -161,6 +173,20 @@ class ConsumerCore:
         self.forget_what_is_gone(self.assignment.partitions)
         logs = self._logs.known(self.assignment.partitions)
         return {partition: each for partition, each in self.assignment.positions().items() if partition in logs}, logs
+
+    def logs_of(self, partitions: Collection[TopicPartition]) -> CommitLogs:
+        """Returns the logs that chosen offsets of partitions are for.
+
+        An assigned partition has the log that its records were read from: a topic that was deleted and created again has offsets
+        of other records. The offsets of other partitions are for the logs of now.
+        """
+        self.forget_what_is_gone(self.assignment.partitions.keys() & partitions)
+        found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = dict(self._logs.known(partitions))
+        found |= self._offsets.logs_of([partition for partition in partitions if partition not in found])
+        for partition in self.assignment.begun_again.intersection(partitions):
+            message = f"{name(partition)} was deleted, and perhaps created again; nothing was committed: poll, then commit again"
+            found[partition] = UnknownTopicOrPartitionError(message)
+        return found
 
     def _new_partition(self, partition: TopicPartition) -> AssignedPartition:
         """Returns the state of a newly assigned partition. From now on, its positions are positions in the log of now."""

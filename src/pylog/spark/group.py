@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 import pylog
 from pylog.config import Durability
 from pylog.errors import PylogError
+from pylog.offsets.store import offset_manager_of
 from pylog.record.types import TopicPartition
+from pylog.spark.partitions import topic_ids
 from pylog.store import Store
 
 COMMIT_PARTITIONS = 5000  # fit into one batch with Kafka's default `max_message_bytes`
@@ -41,21 +43,26 @@ class GroupCommits:
                 self._store = pylog.open(self._path, durability=Durability.OS)
         return self._store
 
-    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> None:
         """Commits offsets, some thousand partitions at a time.
 
         Args:
             positions: the offset of the next record, by partition.
+            ids: the ids of the topics that the offsets are for, as far as known. A topic that was deleted, and perhaps created
+                again, is left out.
 
         Raises:
             PylogError: as `OffsetStore.commit`.
         """
-        offsets = self.open().offsets
+        offsets = offset_manager_of(self.open().offsets)
         partitions = sorted(positions)
         with self._explained():
             for first in range(0, len(partitions), COMMIT_PARTITIONS):
-                some = partitions[first : first + COMMIT_PARTITIONS]
-                offsets.commit(self._group, {partition: positions[partition] for partition in some})
+                some = [TopicPartition(*partition) for partition in partitions[first : first + COMMIT_PARTITIONS]]
+                logs = offsets.logs_of(some)
+                there = topic_ids(dict.fromkeys(some, self._path))  # read after the logs: an id that is right was theirs
+                gone = {topic for topic, each in (ids or {}).items() if there.get(topic) != each}
+                offsets.commit(self._group, {each: positions[each] for each in some if each.topic not in gone}, logs=logs)
 
     def close(self) -> None:
         """Closes the store."""

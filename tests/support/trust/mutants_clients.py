@@ -341,4 +341,85 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         ),
         why="A topic is created while an older one of its name is being deleted, and has its commits.",
     ),
+    Mutant(
+        name="chosen_offsets_are_for_the_topic_of_now",
+        file="pylog/consumer/consumer.py",
+        text="self._core.logs_of([TopicPartition(*place) for place in wanted])",
+        replacement="self._offsets.logs_of(wanted)",
+        tests=(
+            (
+                "tests/groups/test_commits_of_old_topics.py"
+                "::test_offsets_that_a_program_counted_itself_are_for_the_topic_whose_records_it_was_given"
+                "[before anything has seen it-subscribed-by another process-sync]"
+            ),
+        ),
+        why="Offsets that a program counted in an old topic are committed for the next topic of its name.",
+    ),
+    Mutant(
+        name="a_deletion_that_a_commit_has_seen_is_forgotten",
+        file="pylog/consumer/core.py",
+        text="in self.assignment.begun_again.intersection(partitions):",
+        replacement="in set[TopicPartition]():",
+        tests=(
+            (
+                "tests/groups/test_commits_of_old_topics.py"
+                "::test_offsets_that_a_program_counted_itself_are_for_the_topic_whose_records_it_was_given"
+                "[after a commit has seen it-subscribed-by the same store-async]"
+            ),
+        ),
+        why="Offsets of an old topic are committed for the next one once a first commit has noticed the deletion.",
+    ),
+    Mutant(
+        name="an_assigned_partition_begins_again_without_a_word",
+        file="pylog/consumer/core.py",
+        text="            if self.assignment.begun_again and self.assignment.is_manual:\n",
+        replacement="            if False:\n",
+        tests=(
+            (
+                "tests/groups/test_commits_of_old_topics.py"
+                "::test_offsets_that_a_program_counted_itself_are_for_the_topic_whose_records_it_was_given"
+                "[after a commit has seen it-assigned-by the same store-sync]"
+            ),
+        ),
+        why="A program that assigned partitions gets records of another topic without an error.",
+    ),
+    Mutant(
+        name="the_log_of_a_deleted_topic_is_assigned",
+        file="pylog/consumer/logs.py",
+        text="self._known[partition] = self._current(partition)",
+        replacement="self._known[partition] = self._manager.log(*partition)",
+        tests=(
+            (
+                "tests/groups/test_commits_of_old_topics.py"
+                "::test_a_member_commits_for_the_new_topic_even_if_its_store_still_has_the_log_of_the_old_one"
+            ),
+        ),
+        why="A member cannot commit for a topic that was created again before it joined.",
+    ),
+    Mutant(
+        name="a_reset_of_an_administrator_is_for_the_topic_of_now",
+        file="pylog/compat/kafka/admin_groups.py",
+        text="offset_manager_of(self._cluster.store.offsets).logs_of(offset_specs)",
+        replacement="None",
+        tests=(
+            (
+                "tests/groups/test_commits_of_old_topics.py"
+                "::test_an_administrators_reset_to_the_end_of_a_topic_never_counts_for_the_next_one"
+            ),
+        ),
+        why="A reset to the end of an old topic counts for the next one of its name.",
+    ),
+    Mutant(
+        name="a_query_commits_for_the_topic_of_now",
+        file="pylog/spark/group.py",
+        text="{topic for topic, each in (ids or {}).items() if there.get(topic) != each}",
+        replacement="set[str]()",
+        tests=(
+            (
+                "tests/spark/test_stream.py"
+                "::test_the_end_of_a_micro_batch_never_counts_for_a_topic_that_is_created_again_during_the_commit"
+            ),
+        ),
+        why="The end of a micro-batch counts for a topic that was created again during the commit.",
+    ),
 )

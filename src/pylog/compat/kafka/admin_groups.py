@@ -15,6 +15,8 @@ from pylog.compat.kafka.structs import GroupInformation, MemberInformation, Offs
 from pylog.compat.kafka.translation import Translating, translated
 from pylog.errors import GroupIdNotFoundError, PylogError
 from pylog.groups.description import GroupDescription, MemberDescription
+from pylog.offsets.offset_manager import CommitLogs
+from pylog.offsets.store import offset_manager_of
 from pylog.record.types import OffsetAndMetadata as NativeOffset
 from pylog.record.types import TopicPartition
 
@@ -99,12 +101,17 @@ class GroupsOfAdmin:
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_coordinator_id: Coordinator = None
     ) -> dict[TopicPartition, Any]:
         """Commits offsets for a group without active members. Returns the class of an error by partition, NoError for none."""
+        return self._commit_for(group_id, offsets, None)
+
+    def _commit_for(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], logs: CommitLogs | None
+    ) -> dict[TopicPartition, Any]:
         given: Any = {
             partition: NativeOffset(new.offset, new.metadata or "", new.leader_epoch if (new.leader_epoch or -1) >= 0 else None)
             for partition, new in offsets.items()
         }
         try:
-            self._cluster.store.offsets.commit(group_id, given)
+            offset_manager_of(self._cluster.store.offsets).commit(group_id, given, logs=logs)
         except PylogError as error:
             made: Any = errors.UnknownMemberIdError if _has_members(error) else type(translated(error))
             return dict.fromkeys(offsets, made)
@@ -119,11 +126,12 @@ class GroupsOfAdmin:
             By partition, the class of the error, NoError for none, and the offset.
         """
         with Translating(ValueError):
+            logs = offset_manager_of(self._cluster.store.offsets).logs_of(offset_specs)  # before their ends are read
             targets = {partition: self._target(partition, spec) for partition, spec in offset_specs.items()}
             old = offsets_of(self._cluster.store.offsets.fetch(group_id))
         none = OffsetAndMetadata(0)
         new = {partition: old.get(partition, none)._replace(offset=offset) for partition, offset in targets.items()}
-        done = self.alter_group_offsets(group_id, new)
+        done = self._commit_for(group_id, new, logs)
         return {partition: {"error": done[partition], "offset": targets[partition]} for partition in targets}
 
     def _target(self, partition: TopicPartition, spec: Any) -> int:
