@@ -148,16 +148,16 @@ class LogManager:
         Cost: one directory listing, and one small read for each log that is open; without `checks_all`, only of those whose
         topic is missing.
         """
-        there = self.topics()
+        existing = self.topics()
         with trace.TELLING, trace.holding():
             if self._logs and self._guard.acquire(blocking=checks_all):  # otherwise a change runs, and the next call does this
                 try:
                     self.gate.check()
-                    self._logs.close_all_deleted(lambda key: checks_all or key.topic not in there)
+                    self._logs.close_all_deleted(lambda key: checks_all or key.topic not in existing)
                 finally:
                     self._guard.release()
-        self.kept.forget(lambda topic: topic not in there)
-        return there
+        self.kept.forget(lambda topic: topic not in existing)
+        return existing
 
     def topic(self, name: str) -> Topic:
         """One topic."""

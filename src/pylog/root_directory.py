@@ -179,6 +179,7 @@ class RootDirectory:
         if self._fs.exists(join(self._path, CLEAN_SHUTDOWN)) or not self.locks.alone():
             return
         names = {partition: join(self._path, directory_name(partition)) for partition in self.partitions()}
-        settled = clean_shutdown.note_ends(self._fs, names, opened, self.marker, self.recovery_points, self.log_starts)
+        checkpoints = self.recovery_points, self.log_starts
+        settled = clean_shutdown.write_shutdown_checkpoints(self._fs, names, opened, self.marker, *checkpoints)
         if settled and clean and is_finished(self._fs, self._path, names):
             write_atomically(self._fs, self._path, CLEAN_SHUTDOWN, NEW_MARKER if self.marker is None else self.marker)

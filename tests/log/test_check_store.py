@@ -18,7 +18,7 @@ from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.skiplist import SkipList
 from pylog.log.checking.check import check_ends, check_store
-from pylog.log.checking.report import ATTEMPTS, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import ATTEMPTS, Partition, Report, about, ask, of_error, read_checkpoints
 from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name
@@ -50,7 +50,7 @@ def test_a_recovery_point_beyond_the_end_tells_of_records_that_are_gone(root: Pa
 def test_a_recovery_point_that_a_truncation_lowered_meanwhile_is_no_finding(root: Path) -> None:
     with pylog.open(root, mode="r") as store:
         partition = partition_of(store.log("t"), root, quiet=False)
-        ends, _ = read_ends(FS, str(root))
+        ends, _ = read_checkpoints(FS, str(root))
         stale = ends._replace(recovery_points={T0: 31})
         assert list(check_ends(partition, stale)) == []
         (root / RECOVERY_POINT).write_bytes(format_offsets({T0: 31}))

@@ -9,7 +9,7 @@ import pytest
 
 from pylog.config import TopicConfig
 from pylog.limits import INT32_MAX
-from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToClean, SegmentExtent, dirt, groups
+from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToClean, SegmentExtent, groups, log_to_clean
 from pylog.log.writing.rolling import SegmentUse, batches_before_roll
 from pylog.record.format import COLUMN_COUNT, MAX_TIMESTAMP
 
@@ -29,7 +29,7 @@ def segments(*bases: int, size: int = 100, largest: dict[int, int] | None = None
 def measured(found: list[CompactableSegment], checkpoint: int | None = None, **changes: Any) -> LogToClean:
     ends = {"start_offset": 0, "end_offset": 99, "stable_offset": 99, "now_ms": NOW}
     config = {name: changes.pop(name) for name in list(changes) if name not in ends}
-    return dirt(found, TopicConfig(cleanup_policy="compact", **config), checkpoint=checkpoint, **{**ends, **changes})
+    return log_to_clean(found, TopicConfig(cleanup_policy="compact", **config), checkpoint=checkpoint, **{**ends, **changes})
 
 
 def test_a_log_that_was_never_compacted_is_dirty_from_its_start_to_its_active_segment() -> None:

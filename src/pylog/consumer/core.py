@@ -20,9 +20,8 @@ from pylog.consumer.assignment import ConsumerAssignment, ConsumerHooks
 from pylog.consumer.commits import Commits, Offsets
 from pylog.consumer.fetcher import Fetcher, PartitionRecords, TakeRecords
 from pylog.consumer.guard import Guard, Steps
-from pylog.consumer.logs import Logs
 from pylog.consumer.options import ConsumerOptions
-from pylog.consumer.partition import AssignedPartition, Deserializers
+from pylog.consumer.partition import AssignedPartition, Deserializers, Logs
 from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError

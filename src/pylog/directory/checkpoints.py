@@ -204,8 +204,8 @@ def _text_of(lines: Collection[_Line]) -> bytes:
 
 def keep_damaged(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
     """Keeps a copy of a damaged file before it is replaced: another program may need its lines."""
-    there = {entry.name for entry in fs.list(directory)}
-    aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in there)
+    existing = {entry.name for entry in fs.list(directory)}
+    aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in existing)
     write_atomically(fs, directory, aside, data)
     trace.later(trace.DAMAGED_KEPT, path=join(directory, name), kept=join(directory, aside), bytes=len(data))
 

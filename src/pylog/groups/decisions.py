@@ -208,7 +208,7 @@ def _shared_out(state: GroupState, members: Mapping[str, Member], available: Top
 def _without_gone_topics(state: GroupState, member: Member, available: Topics) -> Member:
     """Partitions of a deleted topic have no owner, even if a new topic has its name."""
 
-    def there(partition: TopicPartition) -> bool:
+    def exists(partition: TopicPartition) -> bool:
         return partition.topic in available and state.ids.get(partition.topic) == available[partition.topic].topic_id
 
-    return member._replace(owned=frozenset(filter(there, member.owned)), target=frozenset(filter(there, member.target)))
+    return member._replace(owned=frozenset(filter(exists, member.owned)), target=frozenset(filter(exists, member.target)))

@@ -68,8 +68,8 @@ class GroupRecords:
     def known_state(self) -> GroupState:
         """Returns the group's current state. Cost: one small read if it has not changed."""
 
-        def read(there: OffsetsPartition) -> GroupState:
-            with there.image() as image:
+        def read(partition: OffsetsPartition) -> GroupState:
+            with partition.image() as image:
                 self.blocked = _pending(image, self._name)
                 return self.read(image)
 
@@ -86,34 +86,34 @@ class GroupRecords:
 
     def turn(
         self,
-        there: OffsetsPartition,
+        partition: OffsetsPartition,
         member_id: str,
         heartbeat: Heartbeat | None,
         reading: PartitionSet,
         decide: Callable[[GroupState], GroupState],
     ) -> GroupTurn:
         """Decides, takes the free partitions of a member's target, and reads their committed offsets, in one critical section."""
-        with there.exclusively() as image:
+        with partition.exclusively() as image:
             before, group = self.read(image), image.groups.get(self._name)
             committed = {} if group is None else dict(group.offsets())
             after = decisions.settle(decide(before), member_id, reading, _pending(image, self._name))
-            return GroupTurn(after, committed | self._append(there, member_id, heartbeat, before, after, committed))
+            return GroupTurn(after, committed | self._append(partition, member_id, heartbeat, before, after, committed))
 
     def change(self, member_id: str, heartbeat: Heartbeat | None, decide: Callable[[GroupState], GroupState]) -> None:
         """Applies a member's decision to the group, if it is still a member."""
 
-        def act(there: OffsetsPartition) -> None:
-            with there.exclusively() as image:
+        def act(partition: OffsetsPartition) -> None:
+            with partition.exclusively() as image:
                 before, group = self.read(image), image.groups.get(self._name)
                 if member_id in before.members:
                     committed = () if group is None else group.offsets()
-                    self._append(there, member_id, heartbeat, before, decide(before), committed)
+                    self._append(partition, member_id, heartbeat, before, decide(before), committed)
 
         self._offsets.with_partition(self._group, act)
 
     def _append(
         self,
-        there: OffsetsPartition,
+        partition: OffsetsPartition,
         member_id: str,
         heartbeat: Heartbeat | None,
         before: GroupState,
@@ -127,7 +127,7 @@ class GroupRecords:
             starts = dict.fromkeys(sorted(new), OffsetAndMetadata(0, "", None))
         if items:
             now_ms = self._offsets.clock.now_ms()
-            there.append([*items, *start_items(self._name, starts, now_ms)], now_ms, _DURABILITY)
+            partition.append([*items, *start_items(self._name, starts, now_ms)], now_ms, _DURABILITY)
             if starts:
                 facts = {"group": self._group, "partitions": trace.names_of(starts), "member": member_id}
                 trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")

@@ -257,17 +257,17 @@ class GroupMember:
         self._refresh_topics(now)
         self._member_id = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         try:
-            turn = self._offsets.with_partition(self._group, lambda there: self._joined(there, now))
+            turn = self._offsets.with_partition(self._group, lambda partition: self._joined(partition, now))
         except BaseException:
             self._out_of_group()
             raise
         self._next_probe = now + limits.MEMBER_PROBE_S
         return self._taken(turn)
 
-    def _joined(self, there: OffsetsPartition, now: float) -> GroupTurn:
+    def _joined(self, partition: OffsetsPartition, now: float) -> GroupTurn:
         if self._heartbeat is not None:  # of a first attempt
             self._heartbeat.end()
-        heartbeat = self._heartbeat = self._appeared(there)
+        heartbeat = self._heartbeat = self._appeared(partition)
         heartbeat.begin()  # an interrupt from here on finds it and ends it
         options = self._options
         newcomer = Member(
@@ -283,28 +283,28 @@ class GroupMember:
             dead, expired = heartbeat.judge(state.members.values(), now)
             return decisions.join(state, newcomer, self._records.available, dead=dead, expired=expired)
 
-        return self._turn(there, decide)
+        return self._turn(partition, decide)
 
-    def _appeared(self, there: OffsetsPartition) -> Heartbeat:
-        file = _claimed(there, self._offsets.fs, self._member_id, self._options)
+    def _appeared(self, partition: OffsetsPartition) -> Heartbeat:
+        file = _claimed(partition, self._offsets.fs, self._member_id, self._options)
         options = self._options
         heartbeat = Heartbeat(
-            file, options.heartbeat_interval_ms / 1000, there.check_open, self._detector, self._manager.failures
+            file, options.heartbeat_interval_ms / 1000, partition.check_open, self._detector, self._manager.failures
         )
         weakref.finalize(self, heartbeat.forget).atexit = False
         return heartbeat
 
-    def _next_turn(self, there: OffsetsPartition) -> GroupTurn | None:
+    def _next_turn(self, partition: OffsetsPartition) -> GroupTurn | None:
         """Takes a turn if it is still in the group; returns None if not, which the next poll reports."""
-        with there.exclusively() as image:
+        with partition.exclusively() as image:
             is_member = self._member_id in self._records.read(image).members
-            return self._turn(there, lambda known: known) if is_member else None
+            return self._turn(partition, lambda known: known) if is_member else None
 
     def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
         self._records.change(self._member_id, self._heartbeat, decide)
 
-    def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> GroupTurn:
-        return self._records.turn(there, self._member_id, self._heartbeat, self._reading, decide)
+    def _turn(self, partition: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> GroupTurn:
+        return self._records.turn(partition, self._member_id, self._heartbeat, self._reading, decide)
 
     def _trace(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
         facts = {"group": self._group, "member": self._member_id, "partitions": trace.names_of(partitions)}
@@ -381,10 +381,10 @@ class GroupMember:
         items = self._offsets.items(self._group, offsets, logs)
         partitions = frozenset(TopicPartition(*partition) for partition in offsets)
 
-        def act(there: OffsetsPartition) -> None:
-            with there.exclusively() as image:
+        def act(offsets_partition: OffsetsPartition) -> None:
+            with offsets_partition.exclusively() as image:
                 decisions.check_commit(self._records.read(image), self._member_id, self._epoch, partitions)
-                there.append(items.records, self._offsets.clock.now_ms(), durability, check=items.check)
+                offsets_partition.append(items.records, self._offsets.clock.now_ms(), durability, check=items.check)
 
         if self._heartbeat is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
@@ -421,11 +421,11 @@ class GroupMember:
             self._out_of_group()
 
 
-def _claimed(there: OffsetsPartition, fs: FileSystem, member_id: str, options: MemberOptions) -> MembersFile:
+def _claimed(partition: OffsetsPartition, fs: FileSystem, member_id: str, options: MemberOptions) -> MembersFile:
     """Returns the members file of a partition with a slot for a member."""
-    file = MembersFile(fs, join(there.directory, MEMBERS_FILE))
+    file = MembersFile(fs, join(partition.directory, MEMBERS_FILE))
     try:
-        with there.image() as image:
+        with partition.image() as image:
             timeouts = options.session_timeout_ms, options.max_poll_interval_ms
             file.claim(member_id, *timeouts, lambda other: _is_member(image, other))
     except BaseException:

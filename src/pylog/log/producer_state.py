@@ -185,9 +185,9 @@ class ProducerStateManager:
             return None
         if batch.epoch == known.epoch:
             last_sequence = (batch.sequence + count - 1) & limits.INT32_MAX
-            for there in known.batches:
-                if (there.first_sequence, there.last_sequence) == (batch.sequence, last_sequence):
-                    return there
+            for known_batch in known.batches:
+                if (known_batch.first_sequence, known_batch.last_sequence) == (batch.sequence, last_sequence):
+                    return known_batch
         _check_follows(batch, known)
         return None
 

@@ -376,8 +376,8 @@ class Image:
     def _end_transaction(self, end: TransactionEnd) -> None:
         for (name, partition_key), entry in self.pending.pop(end.producer_id, {}).items():
             group = self.groups[name]
-            there = group.entries.get(partition_key)
-            if end.committed and (there is None or there.record_offset < entry.record_offset):
+            committed = group.entries.get(partition_key)
+            if end.committed and (committed is None or committed.record_offset < entry.record_offset):
                 group.entries[partition_key] = entry
                 group.known = None
 

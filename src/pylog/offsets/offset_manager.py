@@ -59,8 +59,8 @@ class GroupView(NamedTuple):
     directory: str
 
 
-def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
-    return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
+def _view(partition: OffsetsPartition, image: Image, name: bytes) -> GroupView:
+    return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), partition.directory)
 
 
 class CommitRecords(NamedTuple):
@@ -137,33 +137,33 @@ class OffsetManager:
         """See `OffsetStore.commit`. `logs` is as for `items`."""
         items = self.items(group_id, offsets, logs)
         if items.records:
-            self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
+            self.with_partition(group_id, lambda partition: self._commit(partition, group_id, items, durability))
 
-    def _commit(self, there: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
+    def _commit(self, partition: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
         """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
         name = checked_group(group_id)
 
         def check() -> None:
-            if not there.has_no_members(name):
-                if self.members.is_possible(there.directory):
+            if not partition.has_no_members(name):
+                if self.members.is_possible(partition.directory):
                     raise _MembersPossibleError(f"the group {group_id!r} may have active members")
-                there.note_no_members()
+                partition.note_no_members()
             items.check()
 
         try:
-            if there.may_have_members:
-                self._refuse_members_of(there, group_id, name)
-            offsets = there.append(items.records, None, durability, check=check)
+            if partition.may_have_members:
+                self._refuse_members_of(partition, group_id, name)
+            offsets = partition.append(items.records, None, durability, check=check)
         except _MembersPossibleError:
-            there.may_have_members = True
-            self._refuse_members_of(there, group_id, name)
-            there.append(items.records, None, durability, check=items.check)
+            partition.may_have_members = True
+            self._refuse_members_of(partition, group_id, name)
+            partition.append(items.records, None, durability, check=items.check)
         else:
-            there.note_commit(offsets)
+            partition.note_commit(offsets)
 
-    def _refuse_members_of(self, there: OffsetsPartition, group_id: str, name: bytes) -> None:
-        with there.image() as image:
-            self.refuse_members(group_id, _view(there, image, name))
+    def _refuse_members_of(self, partition: OffsetsPartition, group_id: str, name: bytes) -> None:
+        with partition.image() as image:
+            self.refuse_members(group_id, _view(partition, image, name))
 
     def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
@@ -264,8 +264,8 @@ class OffsetManager:
         """See `OffsetStore.pending`."""
         name = checked_group(group_id)
 
-        def partitions(there: OffsetsPartition) -> set[TopicPartition]:
-            with there.image() as image:
+        def partitions(offsets_partition: OffsetsPartition) -> set[TopicPartition]:
+            with offsets_partition.image() as image:
                 return {parse_partition_key(partition) for partition in image.pending_of(name)}
 
         return self._topic.on_partition(group_id, partitions) or set()
@@ -330,28 +330,28 @@ class OffsetManager:
         if topic == OFFSETS_TOPIC:
             return
         ends = before or {}
-        _, failed = self._topic.each_partition(lambda there: self._forget_topic(there, topic, ends.get(there.number, 0)))
+        _, failed = self._topic.each_partition(lambda each: self._forget_topic(each, topic, ends.get(each.number, 0)))
         for number, error in failed.items():
             path = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
             trace.line(trace.OFFSETS_LEFT, topic=topic, path=path, error=str(error))
 
-    def _forget_topic(self, there: OffsetsPartition, topic: str, before: int) -> None:
+    def _forget_topic(self, partition: OffsetsPartition, topic: str, before: int) -> None:
         def found(image: Image) -> dict[bytes, Expiry]:
             end = before if topic in self._manager.topics() else limits.INT64_MAX
             committed = image.committed_for(topic.encode(), end)
             return {name: Expiry(partition_keys, group=False) for name, partition_keys in committed.items()}
 
-        with there.exclusively():  # a commit that has passed its check is in the log then
-            self._delete(there, found, f"topic {topic} was deleted")
+        with partition.exclusively():  # a commit that has passed its check is in the log then
+            self._delete(partition, found, f"topic {topic} was deleted")
 
     def read_group(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
         name = checked_group(group_id)
 
-        def on_image(there: OffsetsPartition) -> Result | None:
-            with there.image() as image:
+        def on_image(partition: OffsetsPartition) -> Result | None:
+            with partition.image() as image:
                 found = image.groups.get(name)
-                return None if found is None or not found.exists else action(_view(there, image, name))
+                return None if found is None or not found.exists else action(_view(partition, image, name))
 
         return self._topic.on_partition(group_id, on_image)
 
@@ -379,11 +379,11 @@ class OffsetManager:
         """
         name = checked_group(group_id)
 
-        def act(there: OffsetsPartition) -> None:
-            with there.exclusively() as image:
-                items = list(decide(_view(there, image, name)))
+        def act(partition: OffsetsPartition) -> None:
+            with partition.exclusively() as image:
+                items = list(decide(_view(partition, image, name)))
                 if items:
-                    there.append(items, self.clock.now_ms(), durability, check=check)
+                    partition.append(items, self.clock.now_ms(), durability, check=check)
 
         self._topic.on_partition(group_id, act, make=make)
 
@@ -391,7 +391,7 @@ class OffsetManager:
         """See `OffsetStore.expire`."""
         now = self.clock.now_ms() if now_ms is None else now_ms
         waiting = _topics_that_wait(self._manager.topics().values())
-        done, failed = self._topic.each_partition(lambda there: self._expire(there, now, waiting))
+        done, failed = self._topic.each_partition(lambda partition: self._expire(partition, now, waiting))
         if failed:
             raise next(iter(failed.values()))
         return sum(done.values())
@@ -404,26 +404,26 @@ class OffsetManager:
         self._next_check_ms = now_ms + interval
         return 0 if due is None else self.expire(now_ms)
 
-    def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
+    def _expire(self, partition: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
         why = f"not committed again for retention_minutes={self.retention_minutes}"
-        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), why)
+        return self._delete(partition, lambda image: self._expired(partition, image, now_ms, waiting), why)
 
-    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], reason: str) -> int:
+    def _delete(self, partition: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], reason: str) -> int:
         """Deletes the offsets that `find` returns by group in a partition. Returns their number."""
-        with there.image() as image:  # most often nothing has expired, and no lock is needed
+        with partition.image() as image:  # most often nothing has expired, and no lock is needed
             if not find(image):
                 return 0
-        with there.exclusively() as image:
+        with partition.exclusively() as image:
             found = find(image)
             items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
-                there.append(items, self.clock.now_ms(), None, atomic=False)  # expiry may be asked for a time in the future
+                partition.append(items, self.clock.now_ms(), None, atomic=False)  # expiry may be asked for a time in the future
                 tell_of(lines)
             return sum(len(gone.partition_keys) for gone in found.values())
 
     def _expired(
-        self, there: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
+        self, partition: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
     ) -> dict[bytes, Expiry]:
         """Returns the expired offsets by group, except those that retention waits for: their group would skip records."""
         retention_ms = self._config.retention_minutes * 60_000
@@ -433,7 +433,7 @@ class OffsetManager:
                 {*image.pending_of(name), *_partition_keys_in(group, waiting.get(name, ()))},
                 now_ms,
                 retention_ms,
-                has_living_members=lambda name=name: bool(self.members.living(_view(there, image, name))),  # type: ignore[misc]
+                has_living_members=lambda name=name: bool(self.members.living(_view(partition, image, name))),  # type: ignore[misc]
             )
             for name, group in image.groups.items()
             if group.exists
@@ -456,9 +456,9 @@ def _key_of(group: bytes, topic: str, partition: int) -> bytes:
     return offset_key(group, format_partition_key(TopicPartition(topic, partition)))
 
 
-def _groups_in(there: OffsetsPartition) -> list[bytes]:
+def _groups_in(partition: OffsetsPartition) -> list[bytes]:
     """The groups that exist in a partition."""
-    with there.image() as image:
+    with partition.image() as image:
         return [name for name, group in image.groups.items() if group.exists]
 
 

@@ -54,11 +54,11 @@ class OffsetsTopic:
         tries = _TRIES
         while True:
             try:
-                there = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
-                if there is None and make:
+                partition = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
+                if partition is None and make:
                     self._make_topic()
-                    there = self._partition_of(group_id)
-                return None if there is None else action(there, *given)
+                    partition = self._partition_of(group_id)
+                return None if partition is None else action(partition, *given)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
                 tries -= 1
                 if not tries:
@@ -100,12 +100,12 @@ class OffsetsTopic:
         number, name = partition_of_group(group_id, count), checked_group(group_id)
         if not self._fs.exists(join(self._manager.path, META_PROPERTIES)):
             return number
-        for there in sorted(self.all_partitions(), key=lambda there: there.number != number):  # where it should be first
+        for partition in sorted(self.all_partitions(), key=lambda each: each.number != number):  # where it should be first
             # damage elsewhere concerns only the groups that belong there
-            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)
-            with elsewhere, there.image() as image:
+            elsewhere = nullcontext() if partition.number == number else suppress(CorruptionError)
+            with elsewhere, partition.image() as image:
                 if name in image.groups:
-                    return there.number
+                    return partition.number
         if not self._is_whole(count):
             message = (
                 f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
@@ -115,10 +115,10 @@ class OffsetsTopic:
 
     def _is_whole(self, count: int) -> bool:
         """Whether all partitions are present, judged by their numbers and the groups in them."""
-        for number, there in enumerate(self.all_partitions()):
-            if there.number != number:
+        for number, partition in enumerate(self.all_partitions()):
+            if partition.number != number:
                 return False
-            with suppress(CorruptionError), there.image() as image:
+            with suppress(CorruptionError), partition.image() as image:
                 if any(partition_of_group(group_name(name), count) != number for name in image.groups):
                     return False
         return True
@@ -128,8 +128,8 @@ class OffsetsTopic:
         for number in self._all_numbers():
             with suppress(UnknownTopicOrPartitionError):
                 with self._guard:
-                    there = self._partition(number)
-                yield there
+                    partition = self._partition(number)
+                yield partition
 
     def _all_numbers(self) -> tuple[int, ...]:
         topic = self._manager.topics().get(OFFSETS_TOPIC)
@@ -145,8 +145,8 @@ class OffsetsTopic:
         for number in self._all_numbers():
             try:
                 with self._guard:
-                    there = self._partition(number)
-                found[number] = action(there)
+                    partition = self._partition(number)
+                found[number] = action(partition)
             except UnknownTopicOrPartitionError:
                 continue
             except ClosedError:
@@ -156,12 +156,12 @@ class OffsetsTopic:
         return found, failed
 
     def _partition(self, number: int) -> OffsetsPartition:
-        there = self._partitions.get(number)
-        if there is None:
+        partition = self._partitions.get(number)
+        if partition is None:
             directory = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
-            there = OffsetsPartition(partial(self._manager.log, OFFSETS_TOPIC, number), directory, number)
-            self._partitions[number] = there
-        return there
+            partition = OffsetsPartition(partial(self._manager.log, OFFSETS_TOPIC, number), directory, number)
+            self._partitions[number] = partition
+        return partition
 
     def _forget(self) -> None:
         with self._guard:

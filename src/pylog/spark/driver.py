@@ -60,11 +60,11 @@ class Driver:
 
     def _begin(self) -> StreamOffset:
         self._open_group()
-        there = self._watch.refresh(strict=True)
-        seen = self._target or there
+        now = self._watch.refresh(strict=True)
+        seen = self._target or now
         check_all_named(self._options.start, seen.homes, "startingOffsets")
         return StreamOffset(
-            {partition: self._start_of(partition, seen) for partition in seen.homes if partition in there.homes}, seen.ids
+            {partition: self._start_of(partition, seen) for partition in seen.homes if partition in now.homes}, seen.ids
         )
 
     def _start_of(self, partition: TopicPartition, seen: PartitionsSeen) -> int:

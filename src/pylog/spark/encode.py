@@ -169,8 +169,8 @@ def _partitions(batch: pa.RecordBatch, route: RowRoute, topic: str) -> NDArray[n
         return _chosen(batch, route)
     given = named.drop_null().to_numpy()
     if not np.isin(given, route.numbers).all():
-        wrong, there = given[~np.isin(given, route.numbers)][0], route.numbers[:20].tolist()
-        raise UnknownTopicOrPartitionError(f"a row names partition {wrong}; topic {topic!r} has the partitions {there}")
+        wrong, numbers = given[~np.isin(given, route.numbers)][0], route.numbers[:20].tolist()
+        raise UnknownTopicOrPartitionError(f"a row names partition {wrong}; topic {topic!r} has the partitions {numbers}")
     if named.null_count == 0:
         return np.asarray(given, np.int64)
     partitions = _chosen(batch, route)

@@ -68,12 +68,12 @@ def ranges(
         if partition not in seen.ends or partition.topic in replaced:
             losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
             continue
-        there = MicroBatchRange(seen.starts[partition], seen.ends[partition])
+        available = MicroBatchRange(seen.starts[partition], seen.ends[partition])
         if partition not in known:
-            losses += _late(partition, start.positions.get(partition), there)
-        wanted = MicroBatchRange(known.get(partition, there.start), until)
-        losses += _missing(partition, wanted, there)
-        found[partition] = MicroBatchRange(max(wanted.start, there.start), min(wanted.end, there.end))
+            losses += _late(partition, start.positions.get(partition), available)
+        wanted = MicroBatchRange(known.get(partition, available.start), until)
+        losses += _missing(partition, wanted, available)
+        found[partition] = MicroBatchRange(max(wanted.start, available.start), min(wanted.end, available.end))
     return found, losses
 
 
@@ -85,7 +85,7 @@ def _left(partition: TopicPartition, offset: int, dropped: bool) -> Loss:
     return Loss(message, partition, offset)
 
 
-def _late(partition: TopicPartition, was: int | None, there: MicroBatchRange) -> Iterator[Loss]:
+def _late(partition: TopicPartition, was: int | None, available: MicroBatchRange) -> Iterator[Loss]:
     """Yields the loss in a partition that is new, or that was created again after it had been read up to `was`."""
     if was is not None:
         yield Loss(
@@ -93,17 +93,17 @@ def _late(partition: TopicPartition, was: int | None, there: MicroBatchRange) ->
             partition,
             was,
         )
-    elif there.start > 0:
-        yield Loss(f"{named(partition)} is new and begins at offset {there.start}, not at 0", partition, 0)
+    elif available.start > 0:
+        yield Loss(f"{named(partition)} is new and begins at offset {available.start}, not at 0", partition, 0)
 
 
-def _missing(partition: TopicPartition, wanted: MicroBatchRange, there: MicroBatchRange) -> Iterator[Loss]:
+def _missing(partition: TopicPartition, wanted: MicroBatchRange, available: MicroBatchRange) -> Iterator[Loss]:
     """Yields the losses at both ends of the wanted range."""
     name = named(partition)
     if wanted.end < wanted.start:
         yield Loss(f"{name} ended at {wanted.end} when it had been read up to {wanted.start} already", partition, wanted.end)
         return
-    first, last = min(there.start, wanted.end), max(there.end, wanted.start)
+    first, last = min(available.start, wanted.end), max(available.end, wanted.start)
     if wanted.start < first:
         yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} are gone", partition, wanted.start)
     if last < wanted.end:

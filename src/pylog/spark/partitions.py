@@ -70,12 +70,12 @@ def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPa
 
 
 def single_paths(
-    there: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]
+    existing: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, str]:
     """Partitions, each with the one directory that has it.
 
     Args:
-        there: what `directories` found.
+        existing: what `directories` found.
         partitions: some of them.
 
     Raises:
@@ -83,10 +83,10 @@ def single_paths(
     """
     homes = {}
     for partition in sorted(partitions):
-        home, *others = there[partition]
+        home, *others = existing[partition]
         if others:
             raise InvalidArgumentError(
-                f"partition {named(partition)} is in {' and in '.join(there[partition])}; "
+                f"partition {named(partition)} is in {' and in '.join(existing[partition])}; "
                 "several directories in `path` are those of one broker, which keeps a partition in one of them",
                 path=others[0],
             )
@@ -119,11 +119,11 @@ def topic_id(home: str, partition: TopicPartition) -> str | None:
     return None
 
 
-def chosen(there: Iterable[TopicPartition], subscription: TopicSelection, paths: Sequence[str]) -> set[TopicPartition]:
+def chosen(existing: Iterable[TopicPartition], subscription: TopicSelection, paths: Sequence[str]) -> set[TopicPartition]:
     """The partitions of these that a subscription asks for.
 
     Args:
-        there: all partitions.
+        existing: all partitions.
         subscription: what the options say.
         paths: where they are, for the error.
 
@@ -133,7 +133,7 @@ def chosen(there: Iterable[TopicPartition], subscription: TopicSelection, paths:
     >>> chosen([TopicPartition("a", 0), TopicPartition("b", 0)], TopicPattern("a|c"), [])
     {TopicPartition(topic='a', partition=0)}
     """
-    found = matching(there, subscription)
+    found = matching(existing, subscription)
     match subscription:
         case ListedTopics(names):
             missing = sorted(set(names) - {partition.topic for partition in found})
@@ -143,11 +143,11 @@ def chosen(there: Iterable[TopicPartition], subscription: TopicSelection, paths:
     return found
 
 
-def matching(there: Iterable[TopicPartition], subscription: TopicSelection) -> set[TopicPartition]:
+def matching(existing: Iterable[TopicPartition], subscription: TopicSelection) -> set[TopicPartition]:
     """Returns the existing partitions that match, and ignores missing ones.
 
     Args:
-        there: all partitions.
+        existing: all partitions.
         subscription: what the options say.
 
     >>> matching([TopicPartition("a", 0)], ListedTopics(("a", "b")))
@@ -155,14 +155,14 @@ def matching(there: Iterable[TopicPartition], subscription: TopicSelection) -> s
     """
     match subscription:
         case ListedTopics(names):
-            return {partition for partition in there if partition.topic in names}
+            return {partition for partition in existing if partition.topic in names}
         case TopicPattern(pattern):
             matches = re.compile(pattern).search
-            there = set(there)
-            topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
-            return {partition for partition in there if partition.topic in topics}
+            existing = set(existing)
+            topics = {topic for topic, _ in existing if topic not in INTERNAL_TOPICS and matches(topic)}
+            return {partition for partition in existing if partition.topic in topics}
         case ListedPartitions(partitions):
-            return set(there) & partitions
+            return set(existing) & partitions
 
 
 def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:

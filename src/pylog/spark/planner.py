@@ -121,8 +121,8 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
     with opened(options.paths) as roots:
-        there = directories(roots, options.paths)
-        homes = single_paths(there, chosen(there, options.subscription, options.paths))
+        existing = directories(roots, options.paths)
+        homes = single_paths(existing, chosen(existing, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
         ids = topic_ids(homes)  # read before the logs are opened, to detect topics that are created again in between

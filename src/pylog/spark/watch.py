@@ -143,8 +143,8 @@ class PartitionTracker:
         for path in paths:
             if path not in self._roots:
                 self._roots[path] = Root(path)
-        there = directories(self._roots, paths)
-        return single_paths(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
+        existing = directories(self._roots, paths)
+        return single_paths(existing, chosen(existing, subscription, paths) if strict else matching(existing, subscription))
 
     # ---- starts and ends -----------------------------------------------------------------------------------------------------
 

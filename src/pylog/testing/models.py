@@ -73,8 +73,8 @@ class Promise:
         """Returns a sentence on the first record that was not appended at its offset."""
         if found.end > len(self.records):
             return [f"the log ends at offset {found.end}; no record was appended at or after offset {len(self.records)}"]
-        there = [pair for pair in enumerate(found.records, found.start) if pair[1] is not GAP or pair[0] not in self.droppable]
-        wrong = [offset for offset, record in there if self.records[offset] != record]
+        kept = [pair for pair in enumerate(found.records, found.start) if pair[1] is not GAP or pair[0] not in self.droppable]
+        wrong = [offset for offset, record in kept if self.records[offset] != record]
         return [f"offset {wrong[0]} has another record than the one appended there"] if wrong else []
 
     def after(self, crash: str) -> Promise:

@@ -298,8 +298,8 @@ def _first_compared(left: PartitionLog, right: PartitionLog, found: PartitionCom
     start = 0
     for side, log in ((LEFT, left), (RIGHT, right)):
         if log.snapshot().remote_offsets:
-            there = f"offsets {log.snapshot().remote_offsets.start} to {log.snapshot().remote_offsets.stop - 1}"
-            found.unreadable.append(f"{there} are in a broker's remote tier on the {side}, and are not compared")
+            remote = f"offsets {log.snapshot().remote_offsets.start} to {log.snapshot().remote_offsets.stop - 1}"
+            found.unreadable.append(f"{remote} are in a broker's remote tier on the {side}, and are not compared")
             start = max(start, log.snapshot().remote_offsets.stop)
     return start
 
@@ -311,12 +311,12 @@ def _compare_frames(left: pa.RecordBatch | None, right: pa.RecordBatch | None, f
         return
     empty = np.empty(0, np.int64)
     one, other = (empty if frame is None else _offsets(frame) for frame in (left, right))
-    both, at, there = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    both, at, second = np.intersect1d(one, other, assume_unique=True, return_indices=True)
     notes: list[tuple[int, tuple[str, ...]]] = []
     notes += [(offset, ("only left",)) for offset in np.setdiff1d(one, both, assume_unique=True).tolist()]
     notes += [(offset, ("only right",)) for offset in np.setdiff1d(other, both, assume_unique=True).tolist()]
     if left is not None and right is not None and both.size:
-        differing = _differing(left.take(pa.array(at)), right.take(pa.array(there)))
+        differing = _differing(left.take(pa.array(at)), right.take(pa.array(second)))
         rows = np.flatnonzero(differing.any(axis=0)).tolist()
         names = [
             tuple(name for name, differs in zip(_COMPARED, differing[:, row].tolist(), strict=True) if differs) for row in rows

@@ -487,8 +487,8 @@ class _TimeIndexCheck:
 
     def _compare(self, stamp: int, offset: int, found: _IndexedBatch | None, before: int) -> None:
         if found is None or found.last_offset != offset:
-            there = -1 if found is None else found.last_offset
-            self.lost.append(f"Indexed offset: {offset}, found log offset: {there}")
+            log_offset = -1 if found is None else found.last_offset
+            self.lost.append(f"Indexed offset: {offset}, found log offset: {log_offset}")
             return
         largest = found.largest_timestamp()
         if largest != stamp:

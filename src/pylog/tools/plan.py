@@ -239,9 +239,9 @@ class _Planner:
         return replace(made, lost_ends=tuple(lost_ends(self._segments, stays)))
 
     def _refuse_to_cut(self, remote: range) -> None:
-        there = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in a broker's remote tier"
+        remote_text = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in a broker's remote tier"
         raise InvalidArgumentError(
-            f"{there}, and the broker may have copied later ones too; without them here it would serve others than pylog: "
+            f"{remote_text}, and the broker may have copied later ones too; without them here it would serve others than pylog: "
             "use skip, or have the broker delete the records"
         )
 

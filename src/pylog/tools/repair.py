@@ -225,10 +225,10 @@ class _Execution:
                 checkpoint.update({plan.target.key: plan.new_end_offset})
 
     def _remove(self, *removed: str) -> None:
-        there = [name for name in removed if self._fs.exists(join(self._directory, name))]
-        for name in there:
+        existing = [name for name in removed if self._fs.exists(join(self._directory, name))]
+        for name in existing:
             self._fs.remove(join(self._directory, name))
-        if there:
+        if existing:
             self._fs.sync_directory(self._directory)
 
     # ---- new files -----------------------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ class Powers:
 
     def bars(self) -> Iterator[Bar]:
         """Yields the bars from the smallest value to the largest."""
-        there = np.flatnonzero(self._counts)
-        for power in range(int(there[0]), int(there[-1]) + 1) if there.size else ():
+        used = np.flatnonzero(self._counts)
+        for power in range(int(used[0]), int(used[-1]) + 1) if used.size else ():
             yield Bar(1 << power, (2 << power) - 1, int(self._counts[power]))
 
 

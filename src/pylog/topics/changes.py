@@ -159,10 +159,10 @@ class TopicChanges:
     def _decide(self, begun: BegunDeletion) -> None:
         """Decides a deletion, unless an earlier attempt did. Under the root's lock."""
         name, numbers = begun.topic.name, begun.topic.partition_ids
-        there = find_topics(self._fs, self._root).get(name)
-        if there is None:
+        existing = find_topics(self._fs, self._root).get(name)
+        if existing is None:
             self._fs.sync_directory(self._root)  # the attempt that decided it may have failed before this
-        elif there.id != begun.topic.id:
+        elif existing.id != begun.topic.id:
             return  # the directories of the deleted one had other names before this one was made
         else:
             decide_deletion(self._fs, self._root, begun)

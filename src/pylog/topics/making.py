@@ -119,10 +119,10 @@ def check_same(topic: Topic, partition_count: int | None, options: Mapping[str, 
         TopicAlreadyExistsError: a value differs; the message lists those that do.
     """
     wanted = topic_config(options)
-    there: dict[str, tuple[object, object]] = {name: (getattr(topic.config, name), getattr(wanted, name)) for name in options}
+    compared: dict[str, tuple[object, object]] = {name: (getattr(topic.config, name), getattr(wanted, name)) for name in options}
     if partition_count is not None:
-        there["partition_count"] = topic.partition_count, partition_count
-    differences = ", ".join(f"{name} is {old!r}, not {new!r}" for name, (old, new) in there.items() if old != new)
+        compared["partition_count"] = topic.partition_count, partition_count
+    differences = ", ".join(f"{name} is {old!r}, not {new!r}" for name, (old, new) in compared.items() if old != new)
     if differences:
         raise TopicAlreadyExistsError(f"topic {topic.name!r} exists already, and differs: {differences}")
 

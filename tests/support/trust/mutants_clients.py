@@ -155,8 +155,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="tombstones_have_the_time_that_expiry_was_asked_for",
         file="pylog/offsets/offset_manager.py",
-        text="there.append(items, self.clock.now_ms(), None, atomic=False)",
-        replacement="there.append(items, self.clock.now_ms() + 10**11, None, atomic=False)",
+        text="partition.append(items, self.clock.now_ms(), None, atomic=False)",
+        replacement="partition.append(items, self.clock.now_ms() + 10**11, None, atomic=False)",
         tests=("tests/offsets/test_store_damage.py::test_expiry_and_retention_go_by_the_commits_that_can_be_read",),
         why="Tombstones of expired offsets have a time in the future, and compaction keeps them for too long.",
     ),
@@ -226,7 +226,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="members_that_join_while_a_commit_waits",
         file="pylog/offsets/offset_manager.py",
-        text="            if not there.has_no_members(name):\n",
+        text="            if not partition.has_no_members(name):\n",
         replacement="            if False:\n",
         tests=(
             "tests/groups/test_commits_of_no_member.py::test_a_member_that_joins_while_a_commit_waits_for_the_lock_keeps_it_out",

@@ -13,7 +13,16 @@ from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT
 from pylog.errors import PylogError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of
 from pylog.log.checking.log_watch import DERIVED_SUFFIXES, LogWatch
-from pylog.log.checking.report import Ends, Partition, ReadPartition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import (
+    CheckpointedOffsets,
+    Partition,
+    ReadPartition,
+    Report,
+    about,
+    ask,
+    of_error,
+    read_checkpoints,
+)
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint
 from pylog.log.producer_state import read_snapshot
 from pylog.log.recovery.findings import Finding
@@ -37,7 +46,7 @@ def check_store(fs: FileSystem, root: str, partitions: Iterable[ReadPartition]) 
 
     Cost: one pass over the batch headers, and over the derived files. Spec: reliability 6.5.
     """
-    ends, findings = read_ends(fs, root)
+    ends, findings = read_checkpoints(fs, root)
     report = Report().with_findings(findings)
 
     def question(partition: Partition) -> Report:
@@ -165,11 +174,11 @@ def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
 # ---- checkpoints -------------------------------------------------------------------------------------------------------------
 
 
-def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
+def check_ends(partition: Partition, ends: CheckpointedOffsets) -> Iterator[Finding]:
     """Checks that the checkpoints do not overstate the log start and the log end."""
     state, key, log_start = partition.state, partition.key, ends.log_starts.get(partition.key, 0)
     if ends.recovery_points.get(key, 0) > state.end_offset:
-        now, _ = read_ends(partition.fs, ends.root)  # read again: a truncation may have lowered both
+        now, _ = read_checkpoints(partition.fs, ends.root)  # read again: a truncation may have lowered both
         reached = now.recovery_points.get(key, 0)
         if reached > state.end_offset and not partition.has_moved():
             yield partition.short_of(reached, RECOVERY_POINT)
@@ -181,13 +190,13 @@ def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
     yield from _check_start(partition, ends, log_start)
 
 
-def _start_now(partition: Partition, ends: Ends) -> int:
+def _start_now(partition: Partition, ends: CheckpointedOffsets) -> int:
     """Returns the log start in the checkpoint as it is now."""
-    now, _ = read_ends(partition.fs, ends.root)
+    now, _ = read_checkpoints(partition.fs, ends.root)
     return now.log_starts.get(partition.key, 0)
 
 
-def _check_start(partition: Partition, ends: Ends, log_start: int) -> Iterator[Finding]:
+def _check_start(partition: Partition, ends: CheckpointedOffsets, log_start: int) -> Iterator[Finding]:
     """Reports missing first segments as lost, unless the log start or the first leader epoch is after them (6.13.2)."""
     epochs, _ = partition.epochs()
     first = next((segment for segment, _ in partition.segments()), None)

@@ -146,7 +146,7 @@ class Partition(NamedTuple):
 ReadPartition = Callable[[], Partition]
 
 
-class Ends(NamedTuple):
+class CheckpointedOffsets(NamedTuple):
     """The checkpoints of a log directory: synced ends and log starts."""
 
     root: str
@@ -154,7 +154,7 @@ class Ends(NamedTuple):
     log_starts: Offsets
 
 
-def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
+def read_checkpoints(fs: FileSystem, root: str) -> tuple[CheckpointedOffsets, list[Finding]]:
     """Reads the checkpoints, with the findings; a damaged one counts as empty."""
     read: list[Offsets] = []
     findings = []
@@ -167,7 +167,7 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
         except PylogError as error:
             read.append({})
             findings.append(of_error(error, path, "derived"))
-    return Ends(root, *read), findings
+    return CheckpointedOffsets(root, *read), findings
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,16 @@ from pylog.index import kinds
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.checking.check import check_ends, check_files
 from pylog.log.checking.log_watch import LogWatch
-from pylog.log.checking.report import Ends, Partition, ReadPartition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.report import (
+    CheckpointedOffsets,
+    Partition,
+    ReadPartition,
+    Report,
+    about,
+    ask,
+    of_error,
+    read_checkpoints,
+)
 from pylog.log.producer_state import Producer, ProducerStateManager, read_snapshot
 from pylog.log.recovery.findings import Finding
 from pylog.record.decoder import RecordDecoder
@@ -65,7 +74,7 @@ def verify_store(
     if rate_limit is not None and (not isinstance(rate_limit, int | float) or not rate_limit > 0):
         raise InvalidArgumentError(f"rate_limit={rate_limit!r} is not a positive number of bytes a second")
     reads = list(partitions)
-    ends, findings = read_ends(fs, root)
+    ends, findings = read_checkpoints(fs, root)
     pace = _Pace(clock, sum(map(_size, reads)), rate_limit, progress)
     report = Report().with_findings(findings)
     for read in reads:
@@ -86,7 +95,7 @@ def _size(read: ReadPartition) -> int:
     return sum(partition.state.size_of(segment) for segment, _ in partition.segments())
 
 
-def _verified(read: ReadPartition, ends: Ends, pace: _Pace, *, records: bool) -> Report:
+def _verified(read: ReadPartition, ends: CheckpointedOffsets, pace: _Pace, *, records: bool) -> Report:
     begun = pace.done
 
     def question(partition: Partition) -> Report:

@@ -25,8 +25,8 @@ from pylog.log.maintenance.cleaning_round import (
     Compaction,
     LogChangedError,
     Task,
-    dirt_of,
     is_shorter,
+    log_to_clean_of,
     view_of,
 )
 from pylog.record.types import TopicPartition
@@ -95,15 +95,15 @@ def _due(tasks: list[Task]) -> list[Task]:
         try:
             with task.explaining():
                 task.partition_writer.agree()
-                dirt = dirt_of(task.refresh(), task.source, task.now_ms)
+                found = log_to_clean_of(task.refresh(), task.source, task.now_ms)
         except UnknownTopicOrPartitionError:
             continue
         except StorageFailedError as error:
             if vanished(error):
                 continue
             raise
-        if dirt.is_due(task.source.config):
-            due.append((dirt.ratio, task))
+        if found.is_due(task.source.config):
+            due.append((found.ratio, task))
     return [task for _, task in sorted(due, key=lambda pair: -pair[0])]
 
 
@@ -138,10 +138,10 @@ def _clean_in_rounds(task: Task) -> Compaction:
     except LogChangedError:
         start = task.refresh().start_offset
         return Compaction(task.source.partition, start, start)
-    done = Compaction(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
+    done = Compaction(task.source.partition, view.to_clean.first_dirty, view.to_clean.first_dirty)
     try:
         done = _round(task, view, done)
-        while done.end < view.dirt.first_uncleanable:
+        while done.end < view.to_clean.first_uncleanable:
             view = view_of(task)
             done = _round(task, view, done)
     except LogChangedError:

@@ -107,7 +107,7 @@ class Task:
     explaining: Callable[[], AbstractContextManager[None]]
 
 
-def dirt_of(state: LogState, source: Source, now_ms: int) -> LogToClean:
+def log_to_clean_of(state: LogState, source: Source, now_ms: int) -> LogToClean:
     """Measures how dirty a log is. Cost: O(segments), and a read of those whose age decides."""
     facts: list[CompactableSegment] = []
     before: LogSegment | None = None
@@ -117,7 +117,7 @@ def dirt_of(state: LogState, source: Source, now_ms: int) -> LogToClean:
         before = segment
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "stable_offset": state.stable_offset}
     checkpoint = source.cleaned.offsets().get(source.partition)
-    return compaction_policy.dirt(facts, source.config, checkpoint=checkpoint, **ends, now_ms=now_ms)
+    return compaction_policy.log_to_clean(facts, source.config, checkpoint=checkpoint, **ends, now_ms=now_ms)
 
 
 class LogChangedError(Exception):
@@ -130,13 +130,13 @@ class CleaningView:
 
     Attributes:
         state: its segments stay readable during the round, even if their files are renamed or deleted.
-        dirt: the section to compact.
+        to_clean: the section to compact.
         producers: the entries of producers, by id.
         options: the topic's; the round ends if they change.
     """
 
     state: LogState
-    dirt: LogToClean
+    to_clean: LogToClean
     producers: dict[int, Producer]
     options: Options
 
@@ -152,7 +152,8 @@ def view_of(task: Task) -> CleaningView:
             raise LogChangedError  # the topic was altered since the caller checked that it is compacted
         _check_local(writer.state, task.source.directory)
         producers = {producer.producer_id: producer for producer in writer.producers.producers}
-        return CleaningView(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers, task.source.options.now)
+        to_clean = log_to_clean_of(writer.state, task.source, task.now_ms)
+        return CleaningView(writer.state, to_clean, producers, task.source.options.now)
 
 
 def is_shorter(task: Task, view: CleaningView) -> bool:
@@ -165,9 +166,9 @@ def _check_local(state: LogState, path: str) -> None:
     """Raises IllegalStateError if a log begins in remote storage. Kafka compacts no such log."""
     remote = state.remote_offsets
     if remote:
-        there = f"{path} is not compacted: its offsets {remote.start} to {remote.stop - 1} are in a broker's remote tier"
+        reason = f"{path} is not compacted: its offsets {remote.start} to {remote.stop - 1} are in a broker's remote tier"
         message = "which may have copies of later ones; have the broker delete them, or remove 'compact' from cleanup_policy"
-        raise IllegalStateError(f"{there}, {message}", path=path)
+        raise IllegalStateError(f"{reason}, {message}", path=path)
 
 
 def _walked_ranges(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
@@ -182,8 +183,8 @@ def _walked_ranges(segment: LogSegment, following: int) -> Iterator[WalkedRange]
             if walked.damage is not None:
                 raise _damaged(segment, walked.damage, following)
             yield walked
-        if (there := segment.file().size()) < segment.size:
-            missing = Damage(there, segment.size, following, None, "is missing: the file ends before it")
+        if (path_size := segment.file().size()) < segment.size:
+            missing = Damage(path_size, segment.size, following, None, "is missing: the file ends before it")
             raise _damaged(segment, missing, following)
     except StorageFailedError as error:
         raise LogChangedError if vanished(error) else error from error
@@ -200,10 +201,10 @@ class CleaningRound:
     def __init__(self, task: Task, view: CleaningView) -> None:
         self._task = task
         self._view = view
-        self._keys = KeyMap(task.buffer_size, _records_of(view), view.dirt.first_dirty)
+        self._keys = KeyMap(task.buffer_size, _records_of(view), view.to_clean.first_dirty)
         self._numbers: dict[int, int] = {}  # base of a dirty segment → number of its first record
         self._transactions = CleanedTransactions()
-        self._outcomes = TransactionOutcomes(view.state, OffsetRange(0, view.dirt.first_uncleanable))
+        self._outcomes = TransactionOutcomes(view.state, OffsetRange(0, view.to_clean.first_uncleanable))
 
     def run(self, done: Compaction) -> Compaction:
         """Runs the round. Returns the result so far, including this round."""
@@ -216,13 +217,13 @@ class CleaningRound:
         ]
         for group in compaction_policy.groups(extents, segments[-1][1], self._task.source.config) if segments else ():
             done = self._rewrite(segments[group.start : group.stop], done)
-        if end > self._view.dirt.first_dirty:
+        if end > self._view.to_clean.first_dirty:
             self._note(end)
         return done._replace(end=end, rounds=done.rounds + 1)
 
     def _index(self) -> int:
         """Indexes the keys of the dirty section. Returns the offset where it ended (storage-format 7.5)."""
-        first, end = self._view.dirt.first_dirty, self._view.dirt.first_uncleanable
+        first, end = self._view.to_clean.first_dirty, self._view.to_clean.first_uncleanable
         outcomes = TransactionOutcomes(self._view.state, OffsetRange(first, end))
         for segment, following in self._view.segments(end):
             if following <= first:
@@ -315,7 +316,7 @@ class CleaningRound:
         over = stamped & (table[BASE_TIMESTAMP] <= self._task.now_ms)
         removable = control & self._transactions.removable(buffer, table)
         retained = last_batches(table, self._view.producers)
-        retained |= table[LAST_OFFSET] + 1 == self._view.dirt.first_uncleanable  # keeps the log end known
+        retained |= table[LAST_OFFSET] + 1 == self._view.to_clean.first_uncleanable  # keeps the log end known
         discarded = self._outcomes.aborted(table) | (removable & over)
         if self._old_tombstones_go(segment):
             over |= table[MAGIC] < 2
@@ -331,7 +332,7 @@ class CleaningRound:
 
     def _old_tombstones_go(self, segment: LogSegment) -> bool:
         """Whether tombstones of formats 0 and 1 in a segment have expired, by the time of the append (storage-format 7.6.5)."""
-        clean, now_ms = self._view.segments(self._view.dirt.first_dirty), self._task.now_ms
+        clean, now_ms = self._view.segments(self._view.to_clean.first_dirty), self._task.now_ms
         if not clean:
             return False
         bound = clean[-1][0].appends.last(now_ms) - self._task.source.config.delete_retention_ms
@@ -355,8 +356,8 @@ def _size_of(table: Table) -> int:
 def _records_of(view: CleaningView) -> int:
     """Returns the approximate number of records in the dirty section. Cost: one pass over its headers."""
     total = 0
-    for segment, following in view.segments(view.dirt.first_uncleanable):
-        if following > view.dirt.first_dirty:
+    for segment, following in view.segments(view.to_clean.first_uncleanable):
+        if following > view.to_clean.first_dirty:
             for region in segment.regions(0):
                 known = region.table[COUNT] >= 0
                 total += int(region.table[COUNT, known].sum() + region.table[SIZE, ~known].sum() // _OLD_RECORD_BYTES)

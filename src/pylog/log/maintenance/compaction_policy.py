@@ -58,7 +58,7 @@ class LogToClean(NamedTuple):
         return self.ratio > config.min_cleanable_dirty_ratio or (self.overdue and self.dirty_bytes > 0)
 
 
-def dirt(
+def log_to_clean(
     segments: Sequence[CompactableSegment],
     config: TopicConfig,
     *,
@@ -82,7 +82,7 @@ def dirt(
 
     >>> segments = [CompactableSegment(base, 100, lambda age, now: now > age, lambda now: 0) for base in (0, 10, 20)]
     >>> ends = {"start_offset": 0, "end_offset": 25, "stable_offset": 25}
-    >>> dirt(segments, TopicConfig(), checkpoint=10, **ends, now_ms=1000)[:4]
+    >>> log_to_clean(segments, TopicConfig(), checkpoint=10, **ends, now_ms=1000)[:4]
     (10, 20, 100, 100)
     """
     known = checkpoint is not None and start_offset <= checkpoint <= end_offset

@@ -84,10 +84,10 @@ def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wan
         offset = int(table[LAST_OFFSET, -1]) + 1 if table.shape[1] else offset
         if table.shape[1] and offset >= wanted.end and table[MAGIC, -1] == 2:
             return
-    there = segment.file().size()
-    if there < size:
+    found_size = segment.file().size()
+    if found_size < size:
         _check_missed(
-            state, segment, segment_end, wanted, Damage(there, size, offset, None, "is missing: the file ends before it")
+            state, segment, segment_end, wanted, Damage(found_size, size, offset, None, "is missing: the file ends before it")
         )
 
 

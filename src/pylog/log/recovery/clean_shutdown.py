@@ -14,7 +14,7 @@ from pylog.segment.log_file import LogFile
 from pylog.segment.names import LOG, file_name, parse
 
 
-class Ending(NamedTuple):
+class LogEnds(NamedTuple):
     """The state of a partition, from its header.
 
     Attributes:
@@ -34,13 +34,13 @@ class Ending(NamedTuple):
     preallocated: bool
 
 
-def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, Ending]:
+def log_ends(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, LogEnds]:
     """Returns the partitions with a header, by name."""
-    found = {partition: _ending(fs, directory) for partition, directory in directories.items()}
-    return {partition: ending for partition, ending in found.items() if ending is not None}
+    found = {partition: _log_ends(fs, directory) for partition, directory in directories.items()}
+    return {partition: ends for partition, ends in found.items() if ends is not None}
 
 
-def _ending(fs: FileSystem, directory: str) -> Ending | None:
+def _log_ends(fs: FileSystem, directory: str) -> LogEnds | None:
     try:
         header = open_header(fs, directory)
     except StorageFailedError:  # a partition that cannot be opened is not settled
@@ -56,7 +56,7 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
     size = logs.get(last, -1) if last == slot.active_base else -1
     settled = slot.idle and size == slot.published_position
     blank = size > slot.published_position and _is_blank(fs, join(directory, file_name(last, LOG)), slot.published_position, size)
-    return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot, blank)
+    return LogEnds(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot, blank)
 
 
 def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
@@ -75,7 +75,7 @@ def is_empty(fs: FileSystem, directory: str) -> bool:
         return False
 
 
-def note_ends(
+def write_shutdown_checkpoints(
     fs: FileSystem,
     names: Mapping[TopicPartition, str],
     opened: Container[TopicPartition],
@@ -97,19 +97,17 @@ def note_ends(
         marker: the content of the clean-shutdown marker when the directory was opened; None without one.
         recovery_points, log_starts: Kafka's checkpoints.
     """
-    found = endings(fs, names)
-    settled = {partition: ending for partition, ending in found.items() if ending.settled}
+    found = log_ends(fs, names)
+    settled = {partition: ends for partition, ends in found.items() if ends.settled}
     listed, ours = log_starts.offsets(), marker == NEW_MARKER
-    starts = {
-        key: ending.start_offset if ours else max(ending.start_offset, listed.get(key, 0)) for key, ending in settled.items()
-    }
+    starts = {key: ends.start_offset if ours else max(ends.start_offset, listed.get(key, 0)) for key, ends in settled.items()}
     raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
     behind = any(start > settled[key].start_offset for key, start in raised.items())
     lowered = {key: start for key, start in starts.items() if listed.get(key, 0) > start}  # a header of pylog takes precedence
-    noted = recovery_points.note({partition: ending.durable_offset for partition, ending in settled.items()})
+    noted = recovery_points.note({partition: ends.durable_offset for partition, ends in settled.items()})
     noted &= log_starts.note(raised | lowered)
     known = names if marker is not None else opened
-    written = {partition for partition, ending in found.items() if ending.same_boot or ending.preallocated}
+    written = {partition for partition, ends in found.items() if ends.same_boot or ends.preallocated}
     unknown = set(names) - set(settled)
     sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
     return noted and sound and (marker is not None or not behind)

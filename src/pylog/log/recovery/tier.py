@@ -73,7 +73,7 @@ def in_tier(name: str, remote: range, offset: int) -> OffsetOutOfRangeError:
         remote: the offsets in remote storage.
         offset: the requested offset.
     """
-    there = f"{remote.start} to {remote.stop - 1}"
-    message = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {there} and is not read by pylog"
+    offsets = f"{remote.start} to {remote.stop - 1}"
+    message = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {offsets} and is not read by pylog"
     advice = f"the local log starts at offset {remote.stop}: start there to read it"
     return OffsetOutOfRangeError(f"{message}; {advice}", offset=offset)
