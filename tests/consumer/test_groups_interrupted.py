@@ -205,7 +205,7 @@ def test_an_iteration_that_becomes_slow_is_handed_nothing_before_it_is_told_what
 def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog.Store, clock: ManualClock) -> None:
     slow = member(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
     slow.poll(max_records=3)
-    old = slow._assignment.standing
+    old = slow._assignment.identity
     with member(store) as other:
         while len(owned(other)) < 4:
             clock.advance(200)
@@ -214,7 +214,7 @@ def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog
     while owned(slow) != set(range(4)):
         slow.poll()
     before = committed(store)
-    late = slow._commits.commit_async({PLACES[0]: 1}, None, chosen=True, logs=slow._offsets.logs_of([PLACES[0]]), standing=old)
+    late = slow._commits.commit_async({PLACES[0]: 1}, None, chosen=True, logs=slow._offsets.logs_of([PLACES[0]]), identity=old)
     assert isinstance(late.exception(60), pylog.FencedMemberError)
     assert committed(store) == before
     assert slow.commit_async({PLACES[0]: 7}).exception(60) is None

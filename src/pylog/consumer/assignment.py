@@ -274,16 +274,16 @@ class ConsumerAssignment:
 
         Each partition is reported once, even if the listener itself leaves the group.
         """
-        going = [assigned for assigned in states if assigned.owned]
-        if not going:
+        owned = [assigned for assigned in states if assigned.owned]
+        if not owned:
             return
         listener = self._listener  # read before the commit: its callback may leave the group
-        for assigned in going:
+        for assigned in owned:
             assigned.owned = False
         try:
             self._around.commit()
         finally:  # even if the callback of a commit raises
-            self._around.lend(listener.on_partitions_revoked, {assigned.partition for assigned in going})
+            self._around.lend(listener.on_partitions_revoked, {assigned.partition for assigned in owned})
 
     def _present(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         return [self.partitions[partition] for partition in partitions if partition in self.partitions]
@@ -312,12 +312,12 @@ class ConsumerAssignment:
     # ---- committing and leaving ----------------------------------------------------------------------------------------------
 
     @property
-    def standing(self) -> MemberIdentity:
+    def identity(self) -> MemberIdentity:
         """The current membership."""
         member = self._membership if isinstance(self._membership, GroupMember) else None
         return MemberIdentity(member, "" if member is None else member.member_id)
 
-    def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity | None = None) -> Offsets:
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, identity: MemberIdentity | None = None) -> Offsets:
         """Commits offsets for the group, as its member if the consumer is one. May be called from any thread.
 
         Args:
@@ -327,7 +327,7 @@ class ConsumerAssignment:
                 them: it does not compare commits with logs.)
             logs: the logs that the offsets are for. If a topic is deleted and created again, they are never committed for the new
                 one.
-            standing: the membership at the time of the request; None is the current one.
+            identity: the membership at the time of the request; None is the current one.
 
         Returns:
             The committed offsets.
@@ -336,16 +336,16 @@ class ConsumerAssignment:
             FencedMemberError: a partition is no longer assigned to the member. As `OffsetStore.commit`.
         """
         refused: dict[PartitionLike, PylogError] = {}
-        standing = standing or self.standing
+        identity = identity or self.identity
         try:
-            self._write(offsets, logs, standing)
+            self._write(offsets, logs, identity)
         except _OF_A_LOG:
             refused = {} if chosen else self._refused(offsets, logs)
             if not refused:
                 raise
             offsets = {partition: offset for partition, offset in offsets.items() if partition not in refused}
             if offsets:
-                self._write(offsets, logs, standing)
+                self._write(offsets, logs, identity)
         self._warn(refused)
         return offsets
 
@@ -366,11 +366,11 @@ class ConsumerAssignment:
             LOGGER.warning("positions were not committed: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
-    def _write(self, offsets: Offsets, logs: CommitLogs, standing: MemberIdentity) -> None:
+    def _write(self, offsets: Offsets, logs: CommitLogs, identity: MemberIdentity) -> None:
         assert self._group is not None
-        if standing.member is not None:
+        if identity.member is not None:
             with self._turn:
-                standing.member.commit(offsets, member_id=standing.member_id, logs=logs)
+                identity.member.commit(offsets, member_id=identity.member_id, logs=logs)
         else:
             self._offsets.commit(self._group, offsets, logs=logs)
 

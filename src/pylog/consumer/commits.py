@@ -61,23 +61,23 @@ class _Pending:
         offsets: the requested offsets; once the commit is complete, those that were committed.
         logs: the logs that the offsets are for.
         chosen: as for `Assignment.commit`.
-        standing: the membership at the time of the request.
+        identity: the membership at the time of the request.
     """
 
     def __init__(
-        self, offsets: Offsets, logs: CommitLogs, future: Future[None], *, chosen: bool, standing: MemberIdentity
+        self, offsets: Offsets, logs: CommitLogs, future: Future[None], *, chosen: bool, identity: MemberIdentity
     ) -> None:
         self.offsets = offsets
         self.logs = logs
         self.chosen = chosen
-        self.standing: MemberIdentity | None = standing
+        self.identity: MemberIdentity | None = identity
         self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
     def may_join(self, other: _Pending, logs: CommitLogs) -> bool:
         """True if one append can commit both, and others before, which are for `logs`."""
         same_logs = all(logs.get(partition, log) is log for partition, log in self.logs.items())
-        return same_logs and (self.chosen, self.standing) == (other.chosen, other.standing)
+        return same_logs and (self.chosen, self.identity) == (other.chosen, other.identity)
 
     def begin(self) -> bool:
         """Starts the commit. Returns False if its future was cancelled."""
@@ -85,13 +85,13 @@ class _Pending:
         if self._future.set_running_or_notify_cancel():
             return True
         self._error = CancelledError()
-        self._future = self.standing = None
+        self._future = self.identity = None
         self.logs = {}
         return False
 
     def end(self, committed: Offsets, error: BaseException | None = None) -> None:
         """Settles the future with the committed offsets or the error."""
-        future, self._future, self.standing, self.logs = self._future, None, None, {}
+        future, self._future, self.identity, self.logs = self._future, None, None, {}
         assert future is not None
         self._error = error
         if error is not None:
@@ -116,7 +116,7 @@ class Write(Protocol):
     """Writes a commit; see `Assignment.commit`."""
 
     def __call__(
-        self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity | None = None
+        self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, identity: MemberIdentity | None = None
     ) -> Offsets: ...
 
 
@@ -160,7 +160,7 @@ class _Queue:
             offsets |= each.offsets
             logs |= each.logs
         try:
-            committed = self._write(offsets, chosen=together[0].chosen, logs=logs, standing=together[0].standing)
+            committed = self._write(offsets, chosen=together[0].chosen, logs=logs, identity=together[0].identity)
         except BaseException as error:  # noqa: BLE001 - the futures raise it
             if len(together) > 1:  # only one of them may be at fault
                 for each in together:
@@ -207,7 +207,7 @@ class Commits:
             self._write(offsets, chosen=chosen, logs=logs)
 
     def commit_async(
-        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, logs: CommitLogs, standing: MemberIdentity
+        self, offsets: Offsets, callback: CommitCallback | None, *, chosen: bool, logs: CommitLogs, identity: MemberIdentity
     ) -> Future[None]:
         """Commits in the background, in logs and under a membership as they were at the request.
 
@@ -216,7 +216,7 @@ class Commits:
         while len(self._queue) >= limits.COMMITS_WAITING:
             self._clock.sleep(limits.LONG_NAP)
         future: Future[None] = Future()
-        pending = _Pending(offsets, logs, future, chosen=chosen, standing=standing)
+        pending = _Pending(offsets, logs, future, chosen=chosen, identity=identity)
         if callback is not None:
             self._callbacks[pending] = callback
         self._asked = True  # before the request: an interrupt may follow it

@@ -322,9 +322,9 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         with self._guard, self._steps:
             self._core.refuse_coroutines("callback", callback)
             call = None if callback is None else partial(self._steps.lend, callback)
-            chosen, standing = offsets is not None, self._assignment.standing
+            chosen, identity = offsets is not None, self._assignment.identity
             wanted, logs = self._to_commit(offsets)
-            return self._commits.commit_async(wanted, call, chosen=chosen, logs=logs, standing=standing)
+            return self._commits.commit_async(wanted, call, chosen=chosen, logs=logs, identity=identity)
 
     def _to_commit(self, given: Offsets | None) -> tuple[Offsets, CommitLogs]:
         """Returns the offsets of a commit, and the logs that they are for."""

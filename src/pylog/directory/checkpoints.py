@@ -187,12 +187,12 @@ class Checkpoint:
         return True
 
 
-def _rewritten(lines: Iterable[_Line], changed: Offsets, going: Container[TopicPartition]) -> list[_Line]:
+def _rewritten(lines: Iterable[_Line], changed: Offsets, removed: Container[TopicPartition]) -> list[_Line]:
     """Returns the lines with some changed, some removed, and new ones at the end."""
     kept = [
         _line_of(line.partition, changed[line.partition]) if changed.get(line.partition, line.offset) != line.offset else line
         for line in lines
-        if line.partition not in going
+        if line.partition not in removed
     ]
     present = {line.partition for line in kept}
     return kept + [_line_of(*item) for item in sorted(changed.items()) if item[0] not in present]

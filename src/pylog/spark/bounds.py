@@ -49,7 +49,7 @@ def end_of(log: PartitionLog, isolation: str) -> int:
 class PartitionBounds:
     """A partition's bounds, what starts and ends mean there, and what to do about offsets beyond them."""
 
-    home: str
+    log_dir: str
     partition: TopicPartition
     earliest: int
     latest: int
@@ -69,7 +69,7 @@ class PartitionBounds:
         report_data_loss(
             f"{which} offset {offset} of {named(self.partition)} {fate}: "
             f"the log has offsets {self.earliest} to {self.latest} (exclusive)",
-            path=self.home,
+            path=self.log_dir,
             offset=offset,
             fail=self.options.scan.fail_on_data_loss,
         )
@@ -81,8 +81,8 @@ class PartitionBounds:
         if last < first:
             raise InvalidArgumentError(
                 f"the read of {named(self.partition)} would begin at offset {first} and end before that, at {last}: "
-                f"the log in {self.home} has offsets {self.earliest} to {self.latest} (exclusive)",
-                path=self.home,
+                f"the log in {self.log_dir} has offsets {self.earliest} to {self.latest} (exclusive)",
+                path=self.log_dir,
                 offset=first,
             )
         return self.within(first, "starting"), self.within(last, "ending")
@@ -110,9 +110,9 @@ class PartitionBounds:
             return found.offset
         if which == "starting" and not self.options.latest_if_none_younger:
             raise OffsetOutOfRangeError(
-                f"{named(self.partition)} in {self.home} has no record at or after the starting timestamp {timestamp}; "
+                f"{named(self.partition)} in {self.log_dir} has no record at or after the starting timestamp {timestamp}; "
                 "to begin at its end, set startingOffsetsByTimestampStrategy to latest",
-                path=self.home,
+                path=self.log_dir,
             )
         return self.latest
 

@@ -62,13 +62,13 @@ class Driver:
         self._open_group()
         now = self._watch.refresh(strict=True)
         seen = self._target or now
-        check_all_named(self._options.start, seen.homes, "startingOffsets")
+        check_all_named(self._options.start, seen.log_dirs, "startingOffsets")
         return StreamOffset(
-            {partition: self._start_of(partition, seen) for partition in seen.homes if partition in now.homes}, seen.ids
+            {partition: self._start_of(partition, seen) for partition in seen.log_dirs if partition in now.log_dirs}, seen.ids
         )
 
     def _start_of(self, partition: TopicPartition, seen: PartitionsSeen) -> int:
-        bounds = PartitionBounds(seen.homes[partition], partition, seen.starts[partition], seen.ends[partition], self._options)
+        bounds = PartitionBounds(seen.log_dirs[partition], partition, seen.starts[partition], seen.ends[partition], self._options)
         log = self._watch.log(partition) if is_by_time(self._options.start) else None
         return bounds.within(bounds.resolve(self._options.start, log, "starting"), "starting")
 
@@ -157,14 +157,14 @@ class Driver:
         self._report(losses, seen)
         outlines = {partition: self._watch.outline(partition) for partition in found}
         extents = [
-            extent_between(outlines[partition], seen.homes[partition], partition, *span, self._options)
+            extent_between(outlines[partition], seen.log_dirs[partition], partition, *span, self._options)
             for partition, span in found.items()
         ]
         return slices(lambda _, partition: outlines[partition], extents, self._options, seen.ids)
 
     def _report(self, losses: Sequence[Loss], seen: PartitionsSeen) -> None:
         if losses:
-            path = seen.homes.get(losses[0].partition, ", ".join(self._options.paths))
+            path = seen.log_dirs.get(losses[0].partition, ", ".join(self._options.paths))
             fail = self._options.scan.fail_on_data_loss
             report_data_loss(summary(losses), path=path, offset=losses[0].offset, fail=fail)
 

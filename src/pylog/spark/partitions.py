@@ -81,41 +81,41 @@ def single_paths(
     Raises:
         InvalidArgumentError: a partition is in two directories.
     """
-    homes = {}
+    log_dirs = {}
     for partition in sorted(partitions):
-        home, *others = existing[partition]
+        log_dir, *others = existing[partition]
         if others:
             raise InvalidArgumentError(
                 f"partition {named(partition)} is in {' and in '.join(existing[partition])}; "
                 "several directories in `path` are those of one broker, which keeps a partition in one of them",
                 path=others[0],
             )
-        homes[partition] = home
-    return homes
+        log_dirs[partition] = log_dir
+    return log_dirs
 
 
-def topic_ids(homes: Mapping[TopicPartition, str]) -> dict[str, str]:
+def topic_ids(log_dirs: Mapping[TopicPartition, str]) -> dict[str, str]:
     """The topics' ids, as the first partition of each has it; topics of brokers before 2.8 have none.
 
     Args:
-        homes: partitions, each with its log directory.
+        log_dirs: partitions, each with its log directory.
 
     Cost: a small file of each topic.
     """
-    firsts = {partition.topic: partition for partition in sorted(homes, reverse=True)}
-    found = {topic: topic_id(homes[first], first) for topic, first in firsts.items()}
+    firsts = {partition.topic: partition for partition in sorted(log_dirs, reverse=True)}
+    found = {topic: topic_id(log_dirs[first], first) for topic, first in firsts.items()}
     return {topic: an_id for topic, an_id in found.items() if an_id is not None}
 
 
-def topic_id(home: str, partition: TopicPartition) -> str | None:
+def topic_id(log_dir: str, partition: TopicPartition) -> str | None:
     """The id of the topic that a partition is of, None when nothing says it.
 
     Args:
-        home: the log directory that has the partition.
+        log_dir: the log directory that has the partition.
         partition: which.
     """
     with contextlib.suppress(CorruptionError):  # an id is not needed to read
-        return read_topic_id(OsFileSystem(), join(home, directory_name(partition)))
+        return read_topic_id(OsFileSystem(), join(log_dir, directory_name(partition)))
     return None
 
 

@@ -122,28 +122,28 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """
     with opened(options.paths) as roots:
         existing = directories(roots, options.paths)
-        homes = single_paths(existing, chosen(existing, options.subscription, options.paths))
-        check_all_named(options.start, homes, "startingOffsets")
-        check_all_named(options.end, homes, "endingOffsets")
-        ids = topic_ids(homes)  # read before the logs are opened, to detect topics that are created again in between
-        extents = in_processes(partial(_extents_of, options, pruning), sorted(homes.items()))
-        return slices(lambda home, partition: roots[home].outline(partition), extents, options, ids)
+        log_dirs = single_paths(existing, chosen(existing, options.subscription, options.paths))
+        check_all_named(options.start, log_dirs, "startingOffsets")
+        check_all_named(options.end, log_dirs, "endingOffsets")
+        ids = topic_ids(log_dirs)  # read before the logs are opened, to detect topics that are created again in between
+        extents = in_processes(partial(_extents_of, options, pruning), sorted(log_dirs.items()))
+        return slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids)
 
 
 # ---- extents -------------------------------------------------------------------------------------------------------------
 
 
-PartitionHome = tuple[TopicPartition, str]  # a partition, and the log directory that has it
+PartitionLogDir = tuple[TopicPartition, str]  # a partition, and the log directory that has it
 
 
-def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[PartitionHome]) -> list[Extent]:
+def _extents_of(options: ReadOptions, pruning: Pruning, log_dirs: Sequence[PartitionLogDir]) -> list[Extent]:
     """Returns the extents of each partition, in order. Runs in any process, because it opens the directories itself."""
-    with opened({home for _, home in homes}) as roots:
-        reads = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
+    with opened({log_dir for _, log_dir in log_dirs}) as roots:
+        reads = [partial(_extents, roots[log_dir], log_dir, partition, options, pruning) for partition, log_dir in log_dirs]
         return [extent for read in reads for extent in steadily(read)]
 
 
-def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
+def _extents(root: Root, log_dir: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
     """Returns the extents of one partition. If predicates exclude it, it is read only to check options that name it.
 
     It is opened only if its outline is not enough, for transactions or times.
@@ -154,12 +154,12 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
     by_time = is_by_time(options.start) or is_by_time(options.end)
     if not committed and not by_time and pruning.timestamp is None:
         outline = root.outline(partition)
-        bounds = PartitionBounds(home, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
+        bounds = PartitionBounds(log_dir, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
         return _extents_within(outline, bounds, options, pruning, None)
     with contextlib.closing(root.log(partition)) as log:
         state = log.snapshot(committed=committed, at_least=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
-        bounds = PartitionBounds(home, partition, state.start_offset, latest, options, state.remote_offsets)
+        bounds = PartitionBounds(log_dir, partition, state.start_offset, latest, options, state.remote_offsets)
         return _extents_within(outline_of(state), bounds, options, pruning, log)
 
 
@@ -168,7 +168,7 @@ def _extents_within(
 ) -> list[Extent]:
     start, end = bounds.span(options.start, options.end, log)
     wanted = _wanted(log, start, end, pruning) if pruning.keeps(bounds.partition) else ()
-    return [extent_between(outline, bounds.home, bounds.partition, first, last, options) for first, last in wanted]
+    return [extent_between(outline, bounds.log_dir, bounds.partition, first, last, options) for first, last in wanted]
 
 
 def _wanted(log: PartitionLog | None, start: int, end: int, pruning: Pruning) -> Ranges:
@@ -181,21 +181,21 @@ def _wanted(log: PartitionLog | None, start: int, end: int, pruning: Pruning) ->
 
 
 def extent_between(
-    outline: PartitionExtent, home: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
+    outline: PartitionExtent, log_dir: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
 ) -> Extent:
     """A range of a partition, cut where it has more bytes than a task gets.
 
     Args:
         outline: of the partition.
-        home: its log directory.
+        log_dir: its log directory.
         partition: which.
         start, end: offsets within the log; nothing is read where the end is not above the start.
         options: of the read.
     """
     if start >= end:
-        return Extent(home, partition, 0, ())
+        return Extent(log_dir, partition, 0, ())
     size, interior = cut(outline, start, end, options.max_bytes_per_partition)
-    return Extent(home, partition, size, (start, *interior, end))
+    return Extent(log_dir, partition, size, (start, *interior, end))
 
 
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------

@@ -31,12 +31,12 @@ class PartitionsSeen:
     """The partitions at one moment.
 
     Attributes:
-        homes: each partition's log directory.
+        log_dirs: each partition's log directory.
         starts, ends: the range of offsets that could be read.
         ids: of the topics, as far as they have any.
     """
 
-    homes: Mapping[TopicPartition, str]
+    log_dirs: Mapping[TopicPartition, str]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     ids: Mapping[str, str]
@@ -46,7 +46,7 @@ class PartitionsSeen:
 class _Kept:
     """A partition with its source and state: an outline of its headers while that is current, then the open log."""
 
-    home: str
+    log_dir: str
     topic_id: str | None
     outline: FastOutline | None = None
     log: PartitionLog | None = None
@@ -78,18 +78,18 @@ class PartitionTracker:
 
         Cost: a listing of each directory, a small file of each topic, and a pread of each partition in which nothing is new.
         """
-        seen = self._read(self._homes(strict=strict))
+        seen = self._read(self._log_dirs(strict=strict))
         for _ in range(ATTEMPTS - 1):
-            if seen.ids == topic_ids(seen.homes):
+            if seen.ids == topic_ids(seen.log_dirs):
                 break
-            seen = self._read(self._homes(strict=strict))
+            seen = self._read(self._log_dirs(strict=strict))
         return seen
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Returns a log that the last refresh found. Opens it if necessary, and keeps it open."""
         kept = self._kept[partition]
         if kept.log is None:
-            kept.outline, kept.log = None, self._roots[kept.home].log(partition)
+            kept.outline, kept.log = None, self._roots[kept.log_dir].log(partition)
         return kept.log
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
@@ -138,7 +138,7 @@ class PartitionTracker:
 
     # ---- which partitions ----------------------------------------------------------------------------------------------------
 
-    def _homes(self, *, strict: bool) -> dict[TopicPartition, str]:
+    def _log_dirs(self, *, strict: bool) -> dict[TopicPartition, str]:
         subscription, paths = self._options.subscription, self._options.paths
         for path in paths:
             if path not in self._roots:
@@ -148,23 +148,23 @@ class PartitionTracker:
 
     # ---- starts and ends -----------------------------------------------------------------------------------------------------
 
-    def _read(self, homes: Mapping[TopicPartition, str]) -> PartitionsSeen:
-        ids = topic_ids(homes)
-        self._drop(partition for partition in list(self._kept) if partition not in homes)
+    def _read(self, log_dirs: Mapping[TopicPartition, str]) -> PartitionsSeen:
+        ids = topic_ids(log_dirs)
+        self._drop(partition for partition in list(self._kept) if partition not in log_dirs)
         spans = {}
-        for partition, home in homes.items():
+        for partition, log_dir in log_dirs.items():
             with contextlib.suppress(UnknownTopicOrPartitionError):  # not made yet, or deleted since the directory was listed
-                spans[partition] = self._span(partition, home, ids.get(partition.topic))
-        found = {partition: homes[partition] for partition in spans}
+                spans[partition] = self._span(partition, log_dir, ids.get(partition.topic))
+        found = {partition: log_dirs[partition] for partition in spans}
         starts, ends = ({partition: span[side] for partition, span in spans.items()} for side in (0, 1))
         return PartitionsSeen(found, starts, ends, ids)
 
-    def _span(self, partition: TopicPartition, home: str, topic_id: str | None) -> tuple[int, int]:
+    def _span(self, partition: TopicPartition, log_dir: str, topic_id: str | None) -> tuple[int, int]:
         kept = self._kept.get(partition)
-        if kept is None or (kept.home, kept.topic_id) != (home, topic_id):
+        if kept is None or (kept.log_dir, kept.topic_id) != (log_dir, topic_id):
             self._drop([partition])
-            outline = None if self._committed else self._roots[home].fast_outline(partition)
-            kept = self._kept[partition] = _Kept(home, topic_id, outline)
+            outline = None if self._committed else self._roots[log_dir].fast_outline(partition)
+            kept = self._kept[partition] = _Kept(log_dir, topic_id, outline)
         elif kept.outline is not None and not self._is_still_so(partition, kept.outline):
             kept.outline = None  # it has new records: following the open log costs less than reading its metadata again
         try:
@@ -182,7 +182,7 @@ class PartitionTracker:
 
     def _is_still_so(self, partition: TopicPartition, outline: FastOutline) -> bool:
         with contextlib.suppress(StorageFailedError):  # opening it reports the error
-            return self._roots[self._kept[partition].home].is_still_so(partition, outline)
+            return self._roots[self._kept[partition].log_dir].is_still_so(partition, outline)
         return False
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:

@@ -282,7 +282,7 @@ class KafkaConsumer(ConsumerBase):
         group, instance = self.config["group_id"], self.config["group_instance_id"]
         if group is None:
             return ConsumerGroupMetadata()
-        member = self._core.assignment.standing.member
+        member = self._core.assignment.identity.member
         if member is None or not member.member_id:
             return ConsumerGroupMetadata(group, group_instance_id=instance)
         return ConsumerGroupMetadata(group, member.epoch, member.member_id, instance, MemberState.STABLE)

@@ -41,7 +41,7 @@ class ConsumerMetrics(Metrics):
         """
         self._polls.add(seconds)
         self._polled_at = now()
-        member = self._core.assignment.standing.member
+        member = self._core.assignment.identity.member
         if member is not None and member.member_id not in ("", self._member_id):
             self._member_id = member.member_id
             self._joins.add(seconds)

@@ -115,8 +115,8 @@ def apply_retention(
 
 def plan_of(source: Source, state: LogState, decision: Decision) -> Retained:
     """Returns what a decision deletes from a log."""
-    going = [segment for _, segment in islice(state.segments, decision.count)]
-    size, start = sum(map(state.size_of, going)), state.start_offset
+    deleted = [segment for _, segment in islice(state.segments, decision.count)]
+    size, start = sum(map(state.size_of, deleted)), state.start_offset
     return Retained(source.partition, decision.reasons, size, start, max(start, decision.new_start_offset))
 
 
@@ -149,32 +149,34 @@ def examine(state: LogState, config: TopicConfig, now_ms: int) -> None:
 
 
 def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions, decision: Decision) -> None:
-    going = [segment for _, segment in islice(writer.state.segments, decision.count)]
+    deleted = [segment for _, segment in islice(writer.state.segments, decision.count)]
     start = max(decision.new_start_offset, writer.state.start_offset)
     if start > writer.state.start_offset:
         raise_start(writer, source, start, "retention")
-    deletions = _deletions(writer.state, source.config, decision, going)
+    deletions = _deletions(writer.state, source.config, decision, deleted)
     writer.published.begin_change()
-    _rename_away(source, pending, going)
+    _rename_away(source, pending, deleted)
     writer.published.end_change()
     for facts in deletions:
         trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
-    staying = [item for item in writer.state.segments if item[1] not in going]
-    writer.published.change(segments=SegmentView(staying))
+    kept = [item for item in writer.state.segments if item[1] not in deleted]
+    writer.published.change(segments=SegmentView(kept))
 
 
-def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: Sequence[LogSegment]) -> list[dict[str, object]]:
+def _deletions(
+    state: LogState, config: TopicConfig, decision: Decision, deleted: Sequence[LogSegment]
+) -> list[dict[str, object]]:
     """Yields the facts for log lines: one for each range of deleted segments with the same reason."""
     if not trace.wanted(trace.SEGMENTS_DELETED):
         return []
     found: list[dict[str, object]] = []
     at = 0
     for reason, members in groupby(decision.reasons):
-        segments = going[at : (at := at + len(list(members)))]
-        behind = going[at].base_offset if at < len(going) else max(decision.new_start_offset, segments[-1].base_offset)
+        segments = deleted[at : (at := at + len(list(members)))]
+        following = deleted[at].base_offset if at < len(deleted) else max(decision.new_start_offset, segments[-1].base_offset)
         facts = {
             "first": segments[0].base_offset,
-            "end": behind,
+            "end": following,
             "segments": len(segments),
             "bytes": sum(map(state.size_of, segments)),
             "newest": max(segment.largest_timestamp() for segment in segments),
@@ -190,10 +192,10 @@ def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
     return {names[reason]: getattr(config, names[reason])} if reason in names else {}
 
 
-def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegment]) -> None:
+def _rename_away(source: Source, pending: PendingDeletions, deleted: list[LogSegment]) -> None:
     """Renames the files of segments for deletion, `.log` first, durably. Loaders ignore the new names."""
     names = {entry.name for entry in source.fs.list(source.directory)}
-    for segment in going:
+    for segment in deleted:
         renamed: list[str] = []
         for name in files_of(segment.base_offset, names):
             old, new = join(source.directory, name), join(source.directory, name + DELETED)
@@ -235,8 +237,8 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
     writer.published.begin_truncation(end, **lowered)
-    going = PendingDeletions(source.fs)  # added at the end: if a step fails, the next load has to see them
-    _rename_away(source, going, list(reversed(later)))
+    deleted = PendingDeletions(source.fs)  # added at the end: if a step fails, the next load has to see them
+    _rename_away(source, deleted, list(reversed(later)))
     if copy is None:
         writer.active.file.cut(position)
         writer.active.file.set_time(target.appends.file_ms)
@@ -247,7 +249,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     if cut:
         trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
     writer.published.end_change()
-    pending.add_all(going)
+    pending.add_all(deleted)
     size = before.size_of(target) - position + sum(map(before.size_of, later))
     facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
     trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")
@@ -277,12 +279,12 @@ def _remove_snapshots(source: Source, end: int) -> None:
     """Removes producer snapshots past the end, because new records will reach their offsets."""
     names = [entry.name for entry in source.fs.list(source.directory)]
     parsed = [(name, found) for name in names if (found := parse(name)) is not None]
-    going = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
-    for name in going:
+    deleted = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
+    for name in deleted:
         remove_derived(source.fs, join(source.directory, name))
     source.fs.sync_directory(source.directory)
-    if going:
-        trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=going)
+    if deleted:
+        trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=deleted)
 
 
 def _remove_indexes(source: Source, target: LogSegment) -> None:

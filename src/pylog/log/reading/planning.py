@@ -93,8 +93,8 @@ def _pieces(outline: PartitionExtent, start: int, end: int) -> list[_Piece]:
     if last < first:
         return []
     pieces = list(zip(range(first, last + 1), itertools.repeat(0), sizes[first : last + 1]))
-    behind = bases[last + 1] if last + 1 < len(bases) else outline.end_offset
-    if end < min(behind, outline.end_offset):
+    next_base = bases[last + 1] if last + 1 < len(bases) else outline.end_offset
+    if end < min(next_base, outline.end_offset):
         upper = outline.segment(last).offset_index().upper(end)
         pieces[-1] = pieces[-1] if upper is None else (last, 0, upper.position)
     if start > bases[first]:

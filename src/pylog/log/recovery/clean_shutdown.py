@@ -102,7 +102,7 @@ def write_shutdown_checkpoints(
     listed, ours = log_starts.offsets(), marker == NEW_MARKER
     starts = {key: ends.start_offset if ours else max(ends.start_offset, listed.get(key, 0)) for key, ends in settled.items()}
     raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
-    behind = any(start > settled[key].start_offset for key, start in raised.items())
+    lags = any(start > settled[key].start_offset for key, start in raised.items())
     lowered = {key: start for key, start in starts.items() if listed.get(key, 0) > start}  # a header of pylog takes precedence
     noted = recovery_points.note({partition: ends.durable_offset for partition, ends in settled.items()})
     noted &= log_starts.note(raised | lowered)
@@ -110,4 +110,4 @@ def write_shutdown_checkpoints(
     written = {partition for partition, ends in found.items() if ends.same_boot or ends.preallocated}
     unknown = set(names) - set(settled)
     sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
-    return noted and sound and (marker is not None or not behind)
+    return noted and sound and (marker is not None or not lags)
