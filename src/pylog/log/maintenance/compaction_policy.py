@@ -87,13 +87,11 @@ def log_to_clean(
     """
     known = checkpoint is not None and start_offset <= checkpoint <= end_offset
     first = checkpoint if checkpoint is not None and known else start_offset
-    after_checkpoint = [
-        segment for segment, following in pairwise(segments) if following.base_offset > first
-    ]  # sealed, not all clean
-    bound = min(stable_offset, _first_young(after_checkpoint, config, now_ms))
+    unclean = [segment for segment, following in pairwise(segments) if following.base_offset > first]  # sealed, not all clean
+    bound = min(stable_offset, _first_young(unclean, config, now_ms))
     end = max([first, *(segment.base_offset for segment in segments if segment.base_offset <= bound)])
     clean_bytes = sum(segment.size for segment in segments[:-1] if segment.base_offset < first)
-    dirty = [segment for segment in after_checkpoint if segment.base_offset < end]
+    dirty = [segment for segment in unclean if segment.base_offset < end]
     return LogToClean(first, end, clean_bytes, sum(segment.size for segment in dirty), _is_overdue(dirty, config, now_ms))
 
 
