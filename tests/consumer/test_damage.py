@@ -97,6 +97,7 @@ def test_an_iteration_raises_at_the_damage_and_goes_on_after_it(store: pylog.Sto
     assert seen == list(range(30))
     consumer.seek(T0, 95)
     assert [next(consumer).offset for _ in range(5)] == list(range(95, 100))
+    consumer.close()
 
 
 def test_arrow_batches_end_at_the_damage_too(store: pylog.Store) -> None:
