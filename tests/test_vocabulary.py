@@ -17,7 +17,6 @@ SHARED: Final[Mapping[str, str]] = {  # names of classes and aliases in more tha
     "Bytes": "an array of bytes, for type checkers only",
     "BytesLike": "as Bytes",
     "Document": "an alias of dict in two modules of one command",
-    "Ends": "to be renamed: checkpoints and following",
     "Group": "the public class, and the requests of a group commit",
     "Image": "a public class of pylog.testing, and the state of a partition of committed offsets",
     "Ints": "an array of integers, for type checkers only",
@@ -28,7 +27,6 @@ SHARED: Final[Mapping[str, str]] = {  # names of classes and aliases in more tha
     "PathLike": "an alias of what the standard library calls so",
     "Process": "a public class of pylog.testing, and a process of the operating system",
     "Producer": "the public class, and a producer's entry in a snapshot",
-    "Requests": "to be renamed: the queue of group commit and that of a worker",
     "Result": "a type variable",
 }
 

@@ -26,11 +26,11 @@ from pylog.errors import ClosedError
 from pylog.fs import on_fork
 
 T = TypeVar("T")
-Requests = SimpleQueue[Any]  # each item is a call to make; None or a dead reference: the thread ends
+WorkQueue = SimpleQueue[Any]  # each item is a call to make; None or a dead reference: the thread ends
 _END: Final = object()
 _ASKED: Final = object()
 _OWN: Final = threading.local()  # in a worker's thread: its requests
-_RUNNING: Final[dict[LockType, Requests]] = {}  # of running threads, by the lock that each holds until it ends
+_RUNNING: Final[dict[LockType, WorkQueue]] = {}  # of running threads, by the lock that each holds until it ends
 
 
 def one_ahead(items: Iterator[T]) -> AbstractContextManager[Iterator[T]]:
@@ -186,13 +186,13 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._requests: Requests = SimpleQueue()
+        self._requests: WorkQueue = SimpleQueue()
         self._results: SimpleQueue[Any] = SimpleQueue()
         self._running = allocate_lock()
         self._begun = False
 
     def ask(self, work: Callable[[], Any]) -> bool:
-        """Requests a call. Returns False if the thread cannot start or has ended."""
+        """WorkQueue a call. Returns False if the thread cannot start or has ended."""
         if not self._begun:
             self._begin()
         if self._running not in _RUNNING:
@@ -201,7 +201,7 @@ class Worker:
         return True
 
     def _begin(self) -> None:
-        """Starts the thread if possible. Requests come only after that: the thread does nothing before it is known to exist.
+        """Starts the thread if possible. WorkQueue come only after that: the thread does nothing before it is known to exist.
 
         The thread has a weak reference, so it also ends if an interrupt comes before the first step of `end`: with the worker.
         """
@@ -252,7 +252,7 @@ def _wait_for(running: LockType) -> None:
 # ---- the other threads -------------------------------------------------------------------------------------------------------
 
 
-def _watch(name: str, requests: Requests, results: SimpleQueue[Any], running: LockType, left: ref[Any]) -> None:
+def _watch(name: str, requests: WorkQueue, results: SimpleQueue[Any], running: LockType, left: ref[Any]) -> None:
     """Starts the thread that debuggers and profilers see, and releases the lock when it has ended.
 
     `Thread.start` must not be interrupted; here it is not: only the main thread receives signals.
@@ -275,7 +275,7 @@ def _watch(name: str, requests: Requests, results: SimpleQueue[Any], running: Lo
         running.release()
 
 
-def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over: LockType) -> None:
+def _work(requests: WorkQueue, results: SimpleQueue[Any], left: ref[Any], is_over: LockType) -> None:
     _OWN.requests = requests
     try:
         while (work := requests.get()) is not None and work is not left:

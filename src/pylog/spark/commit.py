@@ -267,15 +267,15 @@ def _append(
         for part in _parts(access, partition, staged, how, done):
             full = bool(parts) and sum(each.size for each in parts) + part.size > limits.SPLICE_BYTES
             if full or len(parts) >= limits.SPLICE_FILES:
-                _splice(log, parts, producer, how)
+                _append_batches(log, parts, producer, how)
                 parts = []
             parts.append(part)
-        _splice(log, parts, producer, how)
+        _append_batches(log, parts, producer, how)
     finally:
         _close(parts)
 
 
-def _splice(log: PartitionLog, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
+def _append_batches(log: PartitionLog, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
     if parts:
         numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
         log.append_batches(parts, numbers, how.durability)
