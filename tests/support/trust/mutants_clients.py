@@ -385,7 +385,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="the_log_of_a_deleted_topic_is_assigned",
-        file="pylog/consumer/logs.py",
+        file="pylog/consumer/partition.py",
         text="self._known[partition] = self._current(partition)",
         replacement="self._known[partition] = self._manager.log(*partition)",
         tests=(
