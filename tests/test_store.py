@@ -23,6 +23,7 @@ from support import warm
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.faults.neighbours import values
 from support.golden.data import case
+from support.refusals import refused_in_a_child
 
 
 def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> None:
@@ -112,19 +113,25 @@ def test_a_deleted_topics_log_refuses_appends(tmp_path: Path) -> None:
             log.append(b"y")
 
 
+def fails(call: Callable[[], object], fs: FaultyFileSystem, store: pylog.Store) -> bool:
+    """Whether a call fails; then the store is closed without further faults."""
+    try:
+        call()
+        failed = False
+    except pylog.StorageFailedError:
+        failed = True
+    fs.faults = Faults()
+    store.close()
+    return failed
+
+
 @pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
 def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_again(tmp_path: Path, call: str) -> None:
     for number in range(1, 40):
         fs, directory = FaultyFileSystem(), tmp_path / f"{number}"
         store = pylog.open(directory, fs=fs)
         fs.faults = Faults({call: {number}})
-        try:
-            store.create_topic("t", partition_count=3, segment_bytes=1000)
-            failed = False
-        except pylog.StorageFailedError:
-            failed = True
-        fs.faults = Faults()
-        store.close()
+        failed = fails(lambda store=store: store.create_topic("t", partition_count=3, segment_bytes=1000), fs, store)
         with pylog.open(directory) as again:
             if "t" in again.topics():
                 assert again.topics()["t"].partition_count == 3
@@ -149,13 +156,7 @@ def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_aga
         for partition in range(2):
             store.log("t", partition).append(b"x")
         faults = fs.faults = Faults({call: set(range(number, number + times))})
-        try:
-            store.delete_topic("t")
-            failed = False
-        except pylog.StorageFailedError:
-            failed = True
-        fs.faults = Faults()
-        store.close()
+        failed = fails(lambda store=store: store.delete_topic("t"), fs, store)
         with pylog.open(directory) as again:
             assert failed or "t" not in again.topics()
             if "t" in again.topics():
@@ -327,17 +328,8 @@ def test_a_forked_child_may_not_use_the_store_and_does_not_let_go_of_its_lock(tm
         store.create_topic("t")
         log = store.log("t")
         log.append(b"x")
-        child = os.fork()
-        if child == 0:
-            refused = 0
-            for use in (lambda: log.append(b"y"), lambda: log.read(0), store.topics):
-                try:
-                    use()
-                except pylog.ClosedError:
-                    refused += 1
-            store.close()
-            os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        calls = lambda: log.append(b"y"), lambda: log.read(0), store.topics
+        assert refused_in_a_child(*calls, last=store.close) == 3
         with pytest.raises(pylog.StoreLockedError):
             pylog.open(tmp_path, exclusive=True)
         assert log.append(b"y") == 1

@@ -19,6 +19,7 @@ from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
 from pylog.offsets.store import offset_manager_of
 from pylog.testing import MemoryFileSystem
+from support.groups.consumers import store_in_memory
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -31,11 +32,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def store(clock: ManualClock) -> Iterator[pylog.Store]:
     """A topic of two partitions with ten records in each."""
-    few = OffsetsConfig(topic_num_partitions=1)
-    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        opened.create_topic("t", partition_count=2)
-        for number in range(2):
-            opened.log("t", number).append_many([b"%d" % each for each in range(10)])
+    with store_in_memory(clock, partitions=2, records=10) as opened:
         yield opened
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
+from pylog import Consumer, ConsumerRebalanceListener, Durability, TopicPartition
 from pylog.clock import ManualClock
 from pylog.consumer.guard import Guard
 from pylog.fs import OsFileSystem
 from pylog.testing import MemoryFileSystem
+from support.groups.consumers import store_in_memory
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SECONDS = 3_000  # between two looks for new topics
@@ -30,9 +31,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def store(clock: ManualClock) -> Iterator[pylog.Store]:
     """A topic of two partitions with two records in each."""
-    few = OffsetsConfig(topic_num_partitions=1)
-    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        make(opened, "t", 2)
+    with store_in_memory(clock, partitions=2, records=2) as opened:
         yield opened
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from support.golden import data as golden_data
 from support.groups import joining
 from support.groups.joining import HEARTBEAT_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
 from support.groups.members import member_of
+from support.refusals import refused_in_a_child
 
 clock = pytest.fixture(joining.clock)
 fs = pytest.fixture(joining.fs)
@@ -283,17 +283,8 @@ def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Pat
         for each in (member, other):
             each.subscribe(["t"])
         settled(member, other)
-        child = os.fork()
-        if not child:
-            refused = 0
-            for call in (member.poll, lambda: member.commit({("t", 0): 0}), lambda: member.acknowledge_revocation([])):
-                try:
-                    call()
-                except pylog.ClosedError:
-                    refused += 1
-            member.leave()
-            os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        calls = member.poll, lambda: member.commit({("t", 0): 0}), lambda: member.acknowledge_revocation([])
+        assert refused_in_a_child(*calls, last=member.leave) == 3
         assert settled(member, other) == []
         for each in (member, other):
             each.leave()

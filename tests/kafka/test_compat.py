@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from support.kafka.harness import Broker
+from support.kafka.programs import lines_of
 
-PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = """
     import sys, time, warnings
     warnings.simplefilter("ignore")
@@ -91,17 +88,7 @@ PROGRAM = """
 
 def lines(tmp_path: Path, layer: bool, server: str) -> list[str]:
     begin = "import pylog.compat\npylog.compat.install()\n" if layer else ""
-    done = subprocess.run(
-        [sys.executable, "-c", begin + textwrap.dedent(PROGRAM), server],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    return lines_of(begin + textwrap.dedent(PROGRAM), server, cwd=tmp_path)
 
 
 def test_a_program_prints_the_same_with_a_broker_and_with_the_layer(tmp_path: Path, broker: Callable[..., Broker]) -> None:

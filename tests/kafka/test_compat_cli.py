@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from support.kafka.harness import Broker
+from support.kafka.programs import lines_of
 
-PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = """
     import contextlib, functools, importlib.util, io, pprint, sys, types, warnings
     warnings.simplefilter("ignore")
@@ -115,17 +111,7 @@ COMMANDS = """
 
 def lines(tmp_path: Path, place: str, server: str) -> list[str]:
     commands = [line.strip() for line in COMMANDS.strip().splitlines()]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), server, place, *commands],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [masked(line) for line in done.stdout.splitlines()]
+    return [masked(line) for line in lines_of(PROGRAM, server, place, *commands, cwd=tmp_path)]
 
 
 def masked(line: str) -> str:

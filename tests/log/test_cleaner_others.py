@@ -332,16 +332,22 @@ def merging(store: Store, log: pylog.Log) -> tuple[list[int], int]:
     return offsets(log), log.segments[-1].base_offset
 
 
+def failed_merge(store: Store, fs: HookedFileSystem, call: str, name: str, number: int, errno: int) -> tuple[list[int], int]:
+    """As `merging`, with a compaction that fails at a call."""
+    before, end = merging(store, store.log("t"))
+    fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}, for a test", errno=errno))
+    with pytest.raises(StorageFailedError):
+        store.compact("t")
+    return before, end
+
+
 @pytest.mark.slow
 @pytest.mark.damaged("its writer has failed")
 @pytest.mark.parametrize(("call", "name", "number"), STEPS)
 def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_opening(
     path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
 ) -> None:
-    before, end = merging(store, log)
-    fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: a bad sector, for a test", errno=5))
-    with pytest.raises(StorageFailedError):
-        store.compact("t")
+    before, end = failed_merge(store, fs, call, name, number, errno=5)
     with pytest.raises(pylog.ClosedError):
         log.append(b"x", key=b"k")
     fs.forget()
@@ -361,10 +367,7 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
 def test_a_swap_that_there_is_no_room_for_is_finished_or_undone_by_the_next_write(
     path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
 ) -> None:
-    before, end = merging(store, log)
-    fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: no room, for a test", errno=28))
-    with pytest.raises(StorageFailedError):
-        store.compact("t")
+    before, end = failed_merge(store, fs, call, name, number, errno=28)
     put(log, range(COUNT + 20, COUNT + 21))
     found = offsets(log)
     assert set(left(end, COUNT + 20)) <= set(found) <= {*before, COUNT + 20}

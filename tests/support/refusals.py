@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,3 +59,18 @@ def store(root: Path) -> Iterator[pylog.Store]:
     with pylog.open(root, clock=ManualClock(NOW)) as opened:
         opened.log("t").append(b"five")
         yield opened
+
+
+def refused_in_a_child(*calls: Callable[[], object], last: Callable[[], object]) -> int:
+    """Makes calls in a forked child, then `last`. Returns how many raised ClosedError."""
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except pylog.ClosedError:
+                refused += 1
+        last()
+        os._exit(refused)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

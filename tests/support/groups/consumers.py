@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pylog
@@ -46,6 +47,17 @@ def taken(*consumers: Consumer) -> list[tuple[int, int]]:
         seen += [(record.partition, record.offset) for each in found for part in each.values() for record in part]
         quiet = 0 if any(found) else quiet + 1
     return seen
+
+
+@contextmanager
+def store_in_memory(clock: ManualClock, partitions: int, records: int) -> Iterator[pylog.Store]:
+    """A store whose topic `t` has some partitions with some numbered records in each."""
+    few = OffsetsConfig(topic_num_partitions=1)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
+        opened.create_topic("t", partition_count=partitions)
+        for number in range(partitions):
+            opened.log("t", number).append_many([b"%d" % each for each in range(records)])
+        yield opened
 
 
 def clock() -> ManualClock:

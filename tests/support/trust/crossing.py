@@ -23,6 +23,7 @@ from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem
 from support.golden.data import GoldenPartition, case
 from support.reference.records import Batch, Record
+from support.trust.features import FEATURES
 
 NOW = 1_700_100_000_000  # later than all records of the golden partitions that are used here
 DAY = 86_400_000
@@ -30,18 +31,7 @@ RETENTION_MS, RETENTION_BYTES = 20_000, 900
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 GROUP = "readers"
 
-CHANGES = (
-    "retention by time",
-    "retention by size",
-    "compaction",
-    "truncation",
-    "delete_records",
-    "option change",
-    "roll",
-    "crash",
-    "close",
-    "second process",
-)
+CHANGES = FEATURES[FEATURES.index("retention by time") : FEATURES.index("second process") + 1]
 ON_DISK = {"links", "broker's directory", "aborted transactions", "Spark"}
 
 
