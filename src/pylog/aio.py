@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
 from queue import SimpleQueue
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
 AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 Sent = FutureRecordMetadata | Future[RecordMetadata]
+_READ: Final = ("key", "headers", "partition")  # of the arguments of `send`: some of their values make it read the topic
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
@@ -95,21 +96,24 @@ class AsyncProducer:
             value: as for `Producer.send`.
             more: as for `Producer.send`. To send several records at a time, use `asyncio.gather` or tasks.
             on_delivery: called in the event loop with (None, metadata) or (error, None). It may be a coroutine function: `send`,
-                `flush` and `close` wait for it. Its exceptions are logged.
+                `flush` and `close` wait for it. Its exceptions are logged, `CancelledError` too.
 
         Returns:
             The record's partition, offset and timestamp.
 
         Raises:
             PylogError: as `Producer.send`, and as the `result` of its future. While the buffer is full, each record in turn waits
-                `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same.
+                `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same, unless its task was
+                cancelled before it ran.
+
+        Serializers and a callable partitioner run in the producer's thread.
 
         Cost: about 40 µs, most of it asyncio's. Use `send_arrow` or a thread for high rates.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note = partial(self._note, loop, answer)
-        if not self._line and takes_at_once(self._producer, topic, more.get("partition")):
+        if not self._line and takes_at_once(self._producer, topic, value, **{name: more.get(name) for name in _READ}):
             self._producer.send(topic, value, **more).when_done(note)
         else:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
@@ -200,9 +204,17 @@ async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> R
             made = on_delivery(error, None if error is not None else sent.result())
             if isawaitable(made):
                 await made
-        except Exception:  # raised by user code: the record is in the log all the same
+        except (Exception, asyncio.CancelledError):  # raised by user code: the record is in the log all the same
+            if _is_cancelled():
+                raise
             LOGGER.exception("a callback of %r failed", sent)
     return sent.result()
+
+
+def _is_cancelled() -> bool:
+    """Returns whether the current task itself is being cancelled, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], object]) -> None:
@@ -327,12 +339,30 @@ class AsyncConsumer:
     async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Calls any other method of the consumer in its thread: `await consumer.run(Consumer.seek, partition, 7)`.
 
+        If the call is cancelled, its result is lost, so a function of your own that polls must not be cancelled. `Consumer.poll`,
+        `Consumer.poll_arrow` and `next` lose nothing: they are the calls of this object.
+
         Returns, Raises: As the method.
         """
+        if (own := self._own(method)) is not None:
+            return cast(T, await own(*arguments, **options))
         if is_coroutine_function(method):
             raise InvalidArgumentError(f"{method!r} is a coroutine function; await it directly. run() takes methods of Consumer")
         async with self._its_turn():
             return await self._in_thread(partial(method, self._consumer, *arguments, **options))
+
+    def _own(self, method: Callable[..., object]) -> Callable[..., Awaitable[object]] | None:
+        """Returns the coroutine function in place of a method of `Consumer` that returns records or closes."""
+        for name in ("poll", "poll_arrow", "close"):
+            if method is vars(Consumer)[name]:
+                return cast("Callable[..., Awaitable[object]]", getattr(self, name))
+        return self._next if method is Consumer.__next__ else None
+
+    async def _next(self) -> Record:
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise RuntimeError("the call raised StopIteration") from None  # no coroutine can raise that
 
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:

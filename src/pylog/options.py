@@ -43,7 +43,7 @@ class StoreOptions:
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name != "tick_interval_ms":  # None there means no background ticks
                 object.__setattr__(self, name, checked_int(name, value, low, high))
         rate = self.cleaner_io_max_bytes_per_second
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):

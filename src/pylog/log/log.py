@@ -385,10 +385,11 @@ class Log(FactoryMade, factory="Store.log"):
             Batch boundaries strictly between `start` and `end`, ascending. Reads index files, never records.
 
         Raises:
-            InvalidArgumentError: `max_bytes` is not positive.
+            InvalidArgumentError: `max_bytes` is not positive, or an offset is not an int.
+            OffsetOutOfRangeError: an offset is negative.
         """
         check_positive("max_bytes", max_bytes)
-        return self._partition_log.split_offsets(start, end, max_bytes)
+        return self._partition_log.split_offsets(offset_given("start", start), offset_given("end", end), max_bytes)
 
     # ---- ends ----------------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeGuard, cast
 
 from pylog import limits
 from pylog.arguments import is_int
@@ -195,9 +195,7 @@ class Producer(FactoryMade, factory="Store.producer"):
 
     def _checked_size(self, route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> int:
         """Returns the bytes that a record counts for in the buffer. Raises if the log or the buffer cannot take it."""
-        size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-        if headers:
-            size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
+        size = _size(value, key, headers)
         if size > route.limit and size > self._renewed(route).limit:
             raise too_large(size, route)
         counted = charge(value, key, headers)
@@ -286,13 +284,34 @@ def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core
     return made
 
 
-def takes_at_once(producer: Producer, topic: object, partition: int | None) -> bool:
-    """Returns whether `send` would take a record of any allowed size without waiting for room and without reading a file."""
+def takes_at_once(
+    producer: Producer, topic: object, value: object = None, key: object = None, headers: object = None, partition: object = None
+) -> bool:
+    """Returns whether `send` would take a record without waiting, without reading a file, and without calling the user's code."""
     free = (producer._buffer.room - len(producer._buffer.items)) * RECORD_CHARGE
-    if free < RECORD_OVERHEAD + producer.config.max_request_size:
+    if free < RECORD_OVERHEAD + producer.config.max_request_size or producer._looks_closer:
         return False
     known = producer._routes.of(topic) if isinstance(topic, str) else None
-    return known is not None and (partition is None or partition in known.partitions)
+    if known is None or producer._sender.is_old(known) or (key is None and known.compacted):
+        return False
+    if partition is not None and not (is_int(partition) and partition in known.partitions):
+        return False
+    return _is_plain(value) and _is_plain(key) and _are_plain(headers) and _size(value, key, headers or ()) <= known.limit
+
+
+def _is_plain(given: object) -> TypeGuard[bytes | None]:
+    return given is None or type(given) is bytes
+
+
+def _are_plain(given: object) -> TypeGuard[Sequence[Header] | None]:
+    """Returns whether headers can be read twice without calling the user's code."""
+    if given is None:
+        return True
+    return type(given) in (list, tuple) and all(type(each) is tuple and _is_pair(*each) for each in cast("list[Any]", given))
+
+
+def _is_pair(name: object = None, value: object = None, *more: object) -> bool:
+    return type(name) is str and _is_plain(value) and not more
 
 
 # ---- the arguments of `send` -----------------------------------------------------------------------------------------------
@@ -322,6 +341,14 @@ def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidRecordError("headers must be pairs of (str, bytes or None)") from error
     return pairs
+
+
+def _size(value: bytes | None, key: bytes | None, headers: Sequence[Header]) -> int:
+    """Returns the most bytes that a record takes with its batch header."""
+    size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+    if headers:
+        size += 10 + sum(10 + len(name.encode(errors="replace")) + len(held or b"") for name, held in headers)
+    return size
 
 
 def _checked_timestamp(given: int | None) -> int | None:

@@ -179,11 +179,22 @@ def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
     write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
 
 
+def check_room(fs: FileSystem, root: str, name: str, count: int) -> None:
+    """Raises InvalidArgumentError if the directory cannot have a topic of `count` partitions next to its others.
+
+    Its cost does not depend on `count`.
+    """
+    _check_room(read_catalog(fs, root), root, name, count)
+
+
+def _check_room(catalog: Catalog, root: str, name: str, count: int) -> None:
+    if count + _partitions(without(catalog, [name])) > limits.MAX_PARTITIONS:
+        message = f"with {count} partitions of {name!r} the topics of {root} have more than {limits.MAX_PARTITIONS}"
+        raise InvalidArgumentError(f"{message} together; use another directory", path=root)
+
+
 def write_topic(fs: FileSystem, root: str, name: str, topic: CatalogTopic) -> None:
     """Adds a topic to `pylog.json`, or replaces its entry. Under the root's lock."""
     catalog = read_catalog(fs, root)
-    changed = msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic})
-    if _partitions(changed) > limits.MAX_PARTITIONS:
-        message = f"with {topic.partitions} partitions of {name!r} the topics of {root} have more than {limits.MAX_PARTITIONS}"
-        raise InvalidArgumentError(f"{message} together; use another directory", path=root)
-    write_catalog(fs, root, changed)
+    _check_room(catalog, root, name, topic.partitions)
+    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic}))

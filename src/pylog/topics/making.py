@@ -23,7 +23,7 @@ from pylog.errors import (
 from pylog.fs import FileSystem, join, parent_of, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
-from pylog.topics.catalog import CatalogTopic
+from pylog.topics.catalog import CatalogTopic, check_room
 from pylog.topics.links import check_link
 from pylog.topics.listing import is_kraft_brokers
 from pylog.topics.partitions import directory_name
@@ -42,10 +42,14 @@ def check_new(root: str, name: str, present: Iterable[str]) -> None:
             )
 
 
-def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
-    """Refuses new partitions before the catalog names them: if a broker would set them aside at its start, with all records
-    acknowledged in them, and if files or links have their names.
+def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: range) -> None:
+    """Refuses new partitions before the catalog names them, in these cases:
+
+    * The directory would have more partitions than pylog allows.
+    * A broker would set them aside at its start, with all records that were acknowledged in them.
+    * Files or links have their names.
     """
+    check_room(fs, root, topic, numbers.stop)
     if is_kraft_brokers(fs, root):
         message = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
         raise IllegalStateError(f"{message}to start on this directory again, remove {META_PROPERTIES} there", path=root)

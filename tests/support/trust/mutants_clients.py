@@ -421,5 +421,40 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
             ),
         ),
         why="The end of a micro-batch counts for a topic that was created again during the commit.",
+        name="an_asynchronous_send_reads_the_topic_in_the_loop",
+        file="pylog/producer/producer.py",
+        text="    if known is None or producer._sender.is_old(known) or (key is None and known.compacted):\n",
+        replacement="    if known is None:\n",
+        tests=("tests/test_loop_thread.py::test_no_call_touches_a_file_in_the_thread_of_the_event_loop",),
+        why="A send of a topic that was changed reads files in the thread of the event loop.",
+    ),
+    Mutant(
+        name="a_cancelled_run_of_poll_loses_its_records",
+        file="pylog/aio.py",
+        text="        if (own := self._own(method)) is not None:\n            return cast(T, await own(*arguments, **options))\n",
+        replacement="",
+        tests=(
+            (
+                "tests/consumer/test_aio_cancelled.py::"
+                "test_a_consumer_that_is_cancelled_at_any_step_returns_each_record_once[_poll_by_run-with its result]"
+            ),
+        ),
+        why="A cancelled run(Consumer.poll) has moved the positions past records that nobody got.",
+    ),
+    Mutant(
+        name="a_callback_that_awaits_a_cancelled_task_cancels_the_send",
+        file="pylog/aio.py",
+        text="        except (Exception, asyncio.CancelledError):",
+        replacement="        except Exception:",
+        tests=("tests/consumer/test_aio_callbacks.py::test_what_on_delivery_raises_is_logged_and_the_send_returns[True]",),
+        why="A send reports that it was cancelled, although its record is in the log.",
+    ),
+    Mutant(
+        name="a_million_partitions_are_named_before_they_are_refused",
+        file="pylog/topics/making.py",
+        text="    check_room(fs, root, topic, numbers.stop)\n",
+        replacement="",
+        tests=("tests/test_numbers.py::test_any_number_gives_an_answer_or_an_error_of_pylog_at_once",),
+        why="A refused number of partitions takes seconds and hundreds of megabytes.",
     ),
 )

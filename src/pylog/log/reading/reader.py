@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pylog import limits
 from pylog.errors import PylogError
 from pylog.log.reading.good_batches import OffsetRange, good_batches, placed
 from pylog.log.reading.transaction_outcomes import TransactionOutcomes
@@ -67,7 +68,8 @@ def scan(
     Raises:
         InvalidArgumentError: at once, for unknown columns.
     """
-    decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=max_rows, verify=verify)
+    rows = min(max_rows, limits.INT32_MAX)
+    decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=rows, verify=verify)
     reading = _Reading(wanted, decoder, committed, check)
     return reading.frames(state) if renew is None else reading.frames_of_a_changing_log(state, renew)
 
