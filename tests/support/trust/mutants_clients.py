@@ -421,6 +421,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
             ),
         ),
         why="The end of a micro-batch counts for a topic that was created again during the commit.",
+    ),
+    Mutant(
         name="an_asynchronous_send_reads_the_topic_in_the_loop",
         file="pylog/producer/producer.py",
         text="    if known is None or producer._sender.is_old(known) or (key is None and known.compacted):\n",
