@@ -349,13 +349,18 @@ class ConsumerAssignment:
         self._warn(refused)
         return offsets
 
+    def check(self, offsets: Offsets, logs: CommitLogs) -> None:
+        """Raises as `commit` if the offsets cannot be committed in their logs. Writes nothing."""
+        assert self._group is not None
+        self._offsets.items(self._group, offsets, logs)
+
     def _refused(self, offsets: Offsets, logs: CommitLogs) -> dict[PartitionLike, PylogError]:
         """Returns the partitions whose offsets cannot be committed, with the errors."""
         assert self._group is not None
         found: dict[PartitionLike, PylogError] = {}
         for partition, offset in offsets.items():
             try:
-                self._offsets.items(self._group, {partition: offset}, logs)
+                self.check({partition: offset}, logs)
             except (UnknownTopicOrPartitionError, OffsetOutOfRangeError) as error:
                 found[partition] = error
         return found

@@ -8,12 +8,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pylog import limits
 from pylog.clock import Clock
 from pylog.consumer.subscription import checked_partition
-from pylog.errors import InvalidArgumentError, PylogError, UnknownTopicOrPartitionError, without_frames
+from pylog.errors import (
+    ClosedError,
+    FencedMemberError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    PylogError,
+    UnknownTopicOrPartitionError,
+    without_frames,
+)
 from pylog.groups.member import GroupMember
 from pylog.log.partition_log import PartitionLog
 from pylog.offsets.offset_manager import CommitLogs, PartitionLike
@@ -21,7 +29,15 @@ from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 LOGGER = logging.getLogger("pylog")
+_OF_OFFSETS: Final = (  # errors of one commit, which is refused without waiting for anything
+    ClosedError,
+    FencedMemberError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
 Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
+CheckCommit = Callable[[Offsets, CommitLogs], object]
 CommitCallback = Callable[[Offsets, BaseException | None], object]
 
 
@@ -125,10 +141,12 @@ class _Queue:
 
     Args:
         write: commits offsets.
+        check: raises if the offsets cannot be committed in logs.
     """
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, check: CheckCommit) -> None:
         self._write = write
+        self._check = check
         self._waiting: deque[_Pending] = deque()
 
     def __len__(self) -> int:
@@ -149,28 +167,46 @@ class _Queue:
             for each in takewhile(lambda each: each.may_join(wanted[0], logs), wanted):  # noqa: B023 - used at once
                 together.append(each)
                 logs |= each.logs
-            self._commit(together)
+            error = self._commit(together)
             del wanted[: len(together)]
+            if error is not None:  # each of the others would wait for the same lock, or meet the same disk
+                for each in wanted:
+                    each.end({}, error)
+                break
         return done, mark
 
-    def _commit(self, together: list[_Pending]) -> None:
+    def _commit(self, together: list[_Pending]) -> BaseException | None:
+        """Writes commits as one. Returns the error if it is not about their offsets, and so concerns every waiting commit."""
         offsets: dict[PartitionLike, int | OffsetAndMetadata] = {}
         logs: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = {}
         for each in together:
             offsets |= each.offsets
             logs |= each.logs
         try:
+            for each in together:
+                if not each.offsets.items() <= offsets.items():  # a newer offset hides one that may have to be refused
+                    self._check(each.offsets, each.logs)
             committed = self._write(offsets, chosen=together[0].chosen, logs=logs, identity=together[0].identity)
         except BaseException as error:  # noqa: BLE001 - the futures raise it
-            if len(together) > 1:  # only one of them may be at fault
-                for each in together:
-                    self._commit([each])
-                return
+            if len(together) > 1 and isinstance(error, _OF_OFFSETS):  # only one of them may be at fault
+                return self._commit_each(together)
             without_frames(error)
-            together[0].end({}, error)
-        else:
             for each in together:
-                each.end(committed)
+                each.end({}, error)
+            return None if isinstance(error, _OF_OFFSETS) else error
+        for each in together:
+            each.end(committed)
+        return None
+
+    def _commit_each(self, together: list[_Pending]) -> BaseException | None:
+        """Writes commits one by one, up to an error as of `_commit`."""
+        error: BaseException | None = None
+        for each in together:
+            if error is None:
+                error = self._commit([each])
+            else:
+                each.end({}, error)
+        return error
 
 
 class Commits:
@@ -178,6 +214,7 @@ class Commits:
 
     Args:
         write: writes a commit; called from one thread at a time, also from the worker thread.
+        check: checks the offsets of a commit, likewise.
         clock: for automatic commits.
         interval_ms: milliseconds between two automatic commits; None for none.
         retention_minutes: how long committed offsets are kept.
@@ -186,13 +223,13 @@ class Commits:
         after_auto_commit: called after each automatic commit with the offsets and the error, or None. `pylog.compat` sets it.
     """
 
-    def __init__(self, write: Write, clock: Clock, interval_ms: int | None, retention_minutes: int) -> None:
+    def __init__(self, write: Write, check: CheckCommit, clock: Clock, interval_ms: int | None, retention_minutes: int) -> None:
         self._write = write
         self._clock = clock
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
         self._worker = Worker("pylog-commits")
-        self._queue = _Queue(write)
+        self._queue = _Queue(write, check)
         self._callbacks: dict[_Pending, CommitCallback] = {}
         self._asked = False  # the worker may have requests
         self._due = clock.monotonic() + (self._interval or 0)

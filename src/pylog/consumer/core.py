@@ -60,7 +60,7 @@ class ConsumerCore:
         around = ConsumerHooks(self._new_partition, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
         self.assignment = ConsumerAssignment(manager, offsets, clock, options, around)
         interval = options.auto_commit_interval_ms if options.auto_commits else None
-        self.commits = Commits(self.assignment.commit, clock, interval, offsets.retention_minutes)
+        self.commits = Commits(self.assignment.commit, self.assignment.check, clock, interval, offsets.retention_minutes)
         self.begun = False
         self.columns: tuple[str, ...] = COLUMNS
         self.check_at = -math.inf

@@ -459,4 +459,70 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_numbers.py::test_any_number_gives_an_answer_or_an_error_of_pylog_at_once",),
         why="A refused number of partitions takes seconds and hundreds of megabytes.",
     ),
+    Mutant(
+        name="each_kind_of_waiting_commit_waits_for_the_lock",
+        file="pylog/consumer/commits.py",
+        text="            if error is not None:  # each of the others",
+        replacement="            if False:  # each of the others",
+        tests=(
+            (
+                "tests/consumer/test_waiting_commits.py"
+                "::test_closing_waits_for_a_lock_that_is_held_a_few_times_however_many_commits_are_waiting"
+                "[of offsets and of positions in turn]"
+            ),
+        ),
+        why="Closing a consumer takes hours while another process holds the lock of its group.",
+    ),
+    Mutant(
+        name="a_newer_offset_hides_a_refused_commit",
+        file="pylog/consumer/commits.py",
+        text="                if not each.offsets.items() <= offsets.items():",
+        replacement="                if False:",
+        tests=(
+            (
+                "tests/consumer/test_waiting_commits.py"
+                "::test_one_refused_commit_keeps_none_of_those_that_wait_with_it_from_being_made"
+            ),
+        ),
+        why="A commit that must be refused reports success.",
+    ),
+    Mutant(
+        name="commits_wait_without_a_bound",
+        file="pylog/consumer/commits.py",
+        text="        while len(self._queue) >= limits.COMMITS_WAITING:",
+        replacement="        while False:",
+        tests=(
+            (
+                "tests/consumer/test_waiting_commits.py"
+                "::test_the_queue_of_commits_has_a_bound_and_keeps_the_newest_offset_of_each_partition"
+            ),
+        ),
+        why="Commits in the background take any amount of memory while a lock is held.",
+    ),
+    Mutant(
+        name="async_iteration_is_no_poll",
+        file="pylog/aio.py",
+        text="            if self._polling.is_check_due:",
+        replacement="            if False:",
+        tests=(
+            (
+                "tests/consumer/test_upkeep.py"
+                "::test_a_reader_that_was_too_slow_is_told_so_before_it_is_given_a_record[iterating in a loop]"
+            ),
+        ),
+        why="A slow `async for` loses its partitions and reads on.",
+    ),
+    Mutant(
+        name="iteration_of_the_layer_is_no_poll",
+        file="pylog/compat/kafka/consumer.py",
+        text="        if not self._polling.is_check_due or self._is_checked():",
+        replacement="        if True:",
+        tests=(
+            (
+                "tests/consumer/test_upkeep.py"
+                "::test_a_reader_that_was_too_slow_is_told_so_before_it_is_given_a_record[iterating as kafka python]"
+            ),
+        ),
+        why="A slow loop of a kafka-python program loses its partitions and reads on.",
+    ),
 )
