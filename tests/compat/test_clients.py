@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -117,6 +119,34 @@ def test_serializers_of_each_version_are_called_and_closed(memory: Servers) -> N
 def test_times_that_each_version_refuses_are_refused(memory: Servers, options: dict[str, int]) -> None:
     with pytest.raises(errors.KafkaConfigurationError, match="is not less than"):
         kafka.KafkaConsumer(**memory, **options)
+
+
+def test_records_without_headers_have_a_list_each_and_cost_the_garbage_collector_one_object(memory: Servers) -> None:
+    sent(memory, *[b"x"] * 400, headers=[("a", b"1")])
+    sent(memory, *[b"x"] * 400)
+    consumer = reader(memory, max_poll_records=400)
+    consumer.assign([PLACE])
+    assert [record.headers for record in consumer.poll(1000)[PLACE]] == [[("a", b"1")]] * 400
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        records = consumer.poll(1000)[PLACE]
+        assert len(gc.get_objects()) - before < 1.2 * len(records)
+    finally:
+        gc.enable()
+    first, second = records[:2]
+    first.headers.append(("note", b""))
+    assert (first.headers, second.headers, second[8]) == ([("note", b"")], [], [])
+    assert type(second.headers) is list
+    assert isinstance(second, tuple)
+    assert pickle.loads(pickle.dumps(second)) == second == ConsumerRecord(*second) == second._replace(key=None)
+    assert "headers=[], checksum=None" in repr(second)
+    assert second._asdict()["headers"] == []
+    with pytest.raises(AttributeError):
+        second.value = b"y"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        second.note = b"y"  # type: ignore[attr-defined]
 
 
 def test_times_that_only_version_2_accepts_are_accepted(memory: Servers) -> None:

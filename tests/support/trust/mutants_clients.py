@@ -260,6 +260,16 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         why="The sticky partitioner chooses a partition that is not available.",
     ),
     Mutant(
+        name="records_without_headers_have_a_list_each",
+        file="pylog/compat/kafka/records.py",
+        text="pairs if has_headers else repeat([]),",
+        replacement="pairs if has_headers else ([] for _ in range(frame.num_rows)),",
+        tests=(
+            "tests/compat/test_clients.py::test_records_without_headers_have_a_list_each_and_cost_the_garbage_collector_one_object",
+        ),
+        why="The garbage collector has two objects for each record of a poll, and takes longer than the poll.",
+    ),
+    Mutant(
         name="the_plug_in_comes_after_the_first_conftest",
         file="pylog/testing/plugin.py",
         text="    _install_if_asked(early_config, bool(early_config.known_args_namespace.pylog_kafka))\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,23 @@ from pylog.record.records import header_tuples
 COLUMNS: Final = (*NATIVE_COLUMNS, "timestamp_type")  # of each read, in the order of `_of_frame`
 
 
-class ConsumerRecord(NamedTuple):
+class _Fields(NamedTuple):
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+    checksum: None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
+
+
+class ConsumerRecord(_Fields):
     """A record.
 
     Attributes:
@@ -33,23 +49,21 @@ class ConsumerRecord(NamedTuple):
         serialized_key_size: bytes of the key; -1 without one.
         serialized_value_size: bytes of the value; -1 without one.
         serialized_header_size: bytes of names and values of the headers; -1 without headers.
+
+    The records of a poll that have no headers share one empty list; a record gets a list of its own when `headers` is read. A
+    list for each record would double the work of the garbage collector, which takes longer than all the rest of a poll.
     """
 
-    topic: str
-    partition: int
-    leader_epoch: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: Any
-    value: Any
-    headers: list[tuple[str, bytes | None]]
-    checksum: None
-    serialized_key_size: int
-    serialized_value_size: int
-    serialized_header_size: int
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Pairs of a name and bytes."""
+        return self[_HEADERS] or self.__dict__.setdefault("headers", [])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a record cannot be changed: {name}")
 
 
+_HEADERS: Final = 8  # the index of `headers`
 _new: Any = tuple.__new__  # `ConsumerRecord._make` is a function of Python, and takes as long as all the rest
 
 
@@ -83,24 +97,23 @@ def taking(key: Call | None, value: Call | None, note_size: Callable[[int], obje
 def _of_frame(frame: Any, topic: str, partition: int, note_size: Callable[[int], object] | None) -> list[ConsumerRecord]:
     """Returns the rows of an Arrow batch of `COLUMNS` as records."""
     offset, stamp, key, value, header, epoch, kind = frame.columns
-    keys, values = key.to_pylist(), value.to_pylist()
+    keys, key_sizes, key_bytes = _with_sizes(key)
+    values, value_sizes, value_bytes = _with_sizes(value)
     found = header_tuples(header)
     has_headers = not isinstance(found, repeat)
-    pairs = list(map(list, found)) if has_headers else [[] for _ in keys]
-    key_sizes = [-1 if each is None else len(each) for each in keys]
-    value_sizes = [-1 if each is None else len(each) for each in values]
+    pairs = list(map(list, found)) if has_headers else ()
     if note_size is not None:
-        note_size(sum(key_sizes) + key_sizes.count(-1) + sum(value_sizes) + value_sizes.count(-1))
+        note_size(key_bytes + value_bytes)
     rows = zip(
         repeat(topic),
         repeat(partition),
-        epoch.to_numpy().tolist(),
+        _each(epoch),
         offset.to_numpy().tolist(),
         stamp.view("int64").to_numpy().tolist(),
-        kind.to_numpy().tolist(),
+        _each(kind),
         keys,
         values,
-        pairs,
+        pairs if has_headers else repeat([]),
         repeat(None),
         key_sizes,
         value_sizes,
@@ -108,6 +121,23 @@ def _of_frame(frame: Any, topic: str, partition: int, note_size: Callable[[int],
         strict=False,
     )
     return list(map(_new, repeat(ConsumerRecord), rows))
+
+
+def _with_sizes(column: Any) -> tuple[Iterable[bytes | None], Iterable[int], int]:
+    """Returns a column's bytes, the size of each, -1 for None, and their sum."""
+    nulls = column.null_count
+    if nulls == len(column):
+        return repeat(None), repeat(-1), 0
+    data = column.to_pylist()
+    sizes = list(map(len, data)) if not nulls else [-1 if each is None else len(each) for each in data]
+    return data, sizes, sum(sizes) + nulls
+
+
+def _each(column: Any) -> Iterable[int]:
+    """Returns the numbers of a column, which are mostly the same one."""
+    numbers = column.to_numpy()
+    first = numbers[0]
+    return numbers.tolist() if (numbers != first).any() else repeat(int(first))
 
 
 def _size(pairs: list[tuple[str, bytes | None]]) -> int:
@@ -124,9 +154,10 @@ def _deserialized(records: list[ConsumerRecord], key: Call | None, value: Call |
     topic = records[0].topic
     try:
         for record in records:
-            made_key = record.key if key is None else key(topic, record.headers, record.key)
-            made_value = record.value if value is None else value(topic, record.headers, record.value)
-            done.append(ConsumerRecord(*record[:6], made_key, made_value, *record[8:]))
+            headers = record[_HEADERS] or []
+            made_key = record.key if key is None else key(topic, headers, record.key)
+            made_value = record.value if value is None else value(topic, headers, record.value)
+            done.append(_new(ConsumerRecord, (*record[:6], made_key, made_value, *record[8:])))
     except Exception as error:
         if not done:
             message = f"a deserializer raised {type(error).__name__} for offset {records[0].offset}"
