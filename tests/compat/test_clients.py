@@ -109,18 +109,6 @@ def test_serializers_of_each_version_are_called_and_closed(memory: Servers) -> N
     assert closed == ["third"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"fetch_max_wait_ms": 50_000, "request_timeout_ms": 40_000},
-        {"request_timeout_ms": 50_000, "connections_max_idle_ms": 40_000},
-    ],
-)
-def test_times_that_each_version_refuses_are_refused(memory: Servers, options: dict[str, int]) -> None:
-    with pytest.raises(errors.KafkaConfigurationError, match="is not less than"):
-        kafka.KafkaConsumer(**memory, **options)
-
-
 def test_records_without_headers_have_a_list_each_and_cost_the_garbage_collector_one_object(memory: Servers) -> None:
     sent(memory, *[b"x"] * 400, headers=[("a", b"1")])
     sent(memory, *[b"x"] * 400)
@@ -147,52 +135,6 @@ def test_records_without_headers_have_a_list_each_and_cost_the_garbage_collector
         second.value = b"y"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         second.note = b"y"  # type: ignore[attr-defined]
-
-
-def test_times_that_only_version_2_accepts_are_accepted(memory: Servers) -> None:
-    kafka.KafkaConsumer(**memory, fetch_max_wait_ms=50_000, connections_max_idle_ms=float("inf")).close()
-    kafka.KafkaConsumer(**memory, fetch_max_wait_ms="ignored, so any value").close()
-
-
-class Available:
-    """What a partitioner is given, with some partitions unavailable."""
-
-    def __init__(self, every: set[int], available: set[int]) -> None:
-        self.every, self.available = every, available
-
-    def topics(self) -> set[str]:
-        return {"orders"}
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return self.every if topic == "orders" else None
-
-    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
-        return self.available if topic == "orders" else None
-
-
-def test_the_sticky_partitioner_stays_until_a_batch_is_full_and_avoids_unavailable_partitions() -> None:
-    sticky = kafka.partitioner.StickyPartitioner()  # type: ignore[attr-defined]
-    cluster = Available({0, 1, 2}, {0, 1, 2})
-
-    def chosen() -> int:
-        found: int = sticky.partition("orders", None, None, b"x", b"x", cluster)
-        return found
-
-    first = chosen()
-    assert {chosen() for _ in range(20)} == {first}
-    sticky.on_new_batch("orders", cluster, first)
-    second = chosen()
-    assert second != first
-    sticky.on_new_batch("orders", cluster, first)  # of a batch that was full before
-    assert chosen() == second
-    cluster.available = {0, 1, 2} - {second}
-    assert chosen() != second
-    cluster.available = {second}
-    assert chosen() == second
-    sticky.on_new_batch("orders", cluster, second)
-    assert chosen() == second
-    with pytest.raises(ValueError, match="not found"):
-        sticky.partition("missing", None, None, b"x", b"x", cluster)
 
 
 def test_partitioners_of_each_version_choose(memory: Servers) -> None:

@@ -246,7 +246,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         file="pylog/compat/kafka/consumer_options.py",
         text="    _check_waits(config, given)\n",
         replacement="",
-        tests=("tests/compat/test_clients.py::test_times_that_each_version_refuses_are_refused",),
+        tests=("tests/compat/test_client_options.py::test_times_that_each_version_refuses_are_refused",),
         why="Options that every version of kafka-python refuses are accepted by its layer.",
     ),
     Mutant(
@@ -255,9 +255,17 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         text="return known if known in usable else",
         replacement="return known if known is not None else",
         tests=(
-            "tests/compat/test_clients.py::test_the_sticky_partitioner_stays_until_a_batch_is_full_and_avoids_unavailable_partitions",
+            "tests/compat/test_client_options.py::test_the_sticky_partitioner_stays_until_a_batch_is_full_and_avoids_unavailable_partitions",
         ),
         why="The sticky partitioner chooses a partition that is not available.",
+    ),
+    Mutant(
+        name="wrong_types_are_errors_of_kafka",
+        file="pylog/compat/kafka/translation.py",
+        text="        if isinstance(error, native.InvalidTypeError) and self._arguments in (None, ValueError):\n",
+        replacement="        if False:\n",
+        tests=("tests/compat/test_wrong_arguments.py::test_wrong_arguments_of_a_consumer_get_kafka_pythons_errors",),
+        why="An argument of a wrong type raises another class than kafka-python's clients raise.",
     ),
     Mutant(
         name="records_without_headers_have_a_list_each",

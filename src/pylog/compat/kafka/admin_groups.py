@@ -108,14 +108,14 @@ class GroupsOfAdmin:
     ) -> dict[TopicPartition, Any]:
         given: Any = {
             partition: NativeOffset(new.offset, new.metadata or "", new.leader_epoch if (new.leader_epoch or -1) >= 0 else None)
-            for partition, new in offsets.items()
+            for partition, new in (offsets or {}).items()
         }
         try:
             offset_manager_of(self._cluster.store.offsets).commit(group_id, given, logs=logs)
         except PylogError as error:
             made: Any = errors.UnknownMemberIdError if _has_members(error) else type(translated(error))
-            return dict.fromkeys(offsets, made)
-        return dict.fromkeys(offsets, errors.NoError)
+            return dict.fromkeys(offsets or (), made)
+        return dict.fromkeys(offsets or (), errors.NoError)
 
     def reset_group_offsets(
         self, group_id: str, offset_specs: Mapping[TopicPartition, Any], group_coordinator_id: Coordinator = None

@@ -186,12 +186,17 @@ class TopicsOfAdmin:
         """Deletes the records below an offset, by partition; -1 is the partition's end.
 
         Raises:
+            TypeError: an offset is no int.
             UnknownTopicOrPartitionError, OffsetOutOfRangeError: of the first partition that fails.
         """
         found = {}
+        wanted = dict(records_to_delete or {})
+        for partition, before in wanted.items():
+            if isinstance(before, bool) or not isinstance(before, int):
+                raise TypeError(f"the offset {before!r} of {partition} is not an int")
         with Translating(errors.PolicyViolationError):
-            logs = {partition: self._cluster.store.log(*partition) for partition in records_to_delete}
-            for partition, before in records_to_delete.items():
+            logs = {partition: self._cluster.store.log(*partition) for partition in wanted}
+            for partition, before in wanted.items():
                 start = logs[partition].delete_records(logs[partition].end_offset if before == -1 else before)
                 found[partition] = {"partition_index": partition.partition, "low_watermark": start, "error_code": 0}
         return found

@@ -68,14 +68,14 @@ class Choice:
                 raise TypeError(f"topics={topics!r} is not a list of topic names")
             for each in names:
                 ensure_valid_topic_name(each)
-        if listener is not None and not isinstance(listener, ConsumerRebalanceListener | AsyncConsumerRebalanceListener):
+        if listener and not isinstance(listener, ConsumerRebalanceListener | AsyncConsumerRebalanceListener):
             raise TypeError(f"listener of type {type(listener).__name__} is not a ConsumerRebalanceListener")
         if self._kind not in (_NOTHING, kind):
             raise errors.IllegalStateError(f"the consumer has {self._kind} already; call unsubscribe() first")
         self._kind, self._is_new = kind, True
         self._topics = frozenset() if pattern else frozenset(names)
         self._pattern = re.compile(pattern) if pattern else None
-        self._listener = None if listener is None else Listening(listener)
+        self._listener = Listening(listener) if listener else None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """See `KafkaConsumer.assign`."""

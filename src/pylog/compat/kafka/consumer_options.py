@@ -30,7 +30,9 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
     if wrong:
         raise errors.KafkaConfigurationError(wrong)
     config = config_of(CONSUMER, given)
-    config["auto_offset_reset"] = _OLD_POLICIES.get(config["auto_offset_reset"], config["auto_offset_reset"])
+    policy = config["auto_offset_reset"]
+    config["auto_offset_reset"] = _OLD_POLICIES.get(policy, policy) if isinstance(policy, str) else policy
+    _check_types(config)
     _check_waits(config, given)
     if config["group_instance_id"] is not None:
         _check_instance(config["group_instance_id"], config["group_id"])
@@ -38,6 +40,15 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
         message = f"heartbeat_interval_ms={config['heartbeat_interval_ms']} is not less than session_timeout_ms"
         raise errors.KafkaConfigurationError(f"{message}={config['session_timeout_ms']}")
     return config
+
+
+def _check_types(config: Mapping[str, Any]) -> None:
+    """Raises KafkaConfigurationError for options that kafka-python would fail over later."""
+    if not isinstance(config["group_id"], str | None):
+        raise errors.KafkaConfigurationError(f"group_id={config['group_id']!r} is not a name")
+    for name in ("consumer_timeout_ms", "request_timeout_ms"):
+        if isinstance(config[name], bool) or not _is_number(config[name]):
+            raise errors.KafkaConfigurationError(f"{name}={config[name]!r} is not a number of milliseconds")
 
 
 def _check_waits(config: Mapping[str, Any], given: Mapping[str, Any]) -> None:

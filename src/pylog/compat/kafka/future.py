@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.structs import TopicPartition
-from pylog.compat.kafka.translation import translated
+from pylog.compat.kafka.translation import Translating, translated
 from pylog.errors import PylogError
 from pylog.producer.future import FutureRecordMetadata as NativeFuture
 from pylog.producer.future import RecordMetadata as NativeMetadata
@@ -207,14 +207,16 @@ class FutureRecordMetadata(Future):
         """Waits until the record is in the log, at most `timeout` seconds.
 
         Raises:
-            KafkaTimeoutError: the time is over. The record's error, if it failed.
+            KafkaTimeoutError: the time is over. TypeError: it is no number. The record's error, if it failed.
         """
+        if not isinstance(timeout, int | float | None):
+            raise TypeError(f"timeout={timeout!r} is not a number of seconds")
         try:
             return _metadata(self._native.result(timeout), self._sizes)
         except PylogError as error:
             if self._native.failed():
                 raise self.exception or error from error
-            raise translated(error) from error
+            Translating(ValueError).reraise(error)
 
     def _settle(self, value: Any, error: BaseException | None) -> Future:
         raise errors.IllegalStateError("the producer settles this future")

@@ -128,7 +128,7 @@ def choose_of(given: Any) -> Choose | None:
     ):
         return None
     method = getattr(given, "partition", None)
-    if callable(method):
+    if callable(method) and not isinstance(given, str | bytes):  # which have a method of this name
         found: Choose = method
         return found
     if not callable(given):

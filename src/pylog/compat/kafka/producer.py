@@ -139,8 +139,7 @@ class KafkaProducer:
         """Accepts a record with any option: checks all of it first."""
         if self._closed:
             raise errors.IllegalStateError("the producer is closed; create another one")
-        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
-            raise TypeError(f"partition={partition!r} is not an int")
+        _check_numbers(partition, timestamp_ms)
         if value is None and key is None:
             raise ValueError("a record needs a key or a value")
         ensure_valid_topic_name(topic)
@@ -274,6 +273,14 @@ class KafkaProducer:
         with Translating(ValueError):
             self._native.close(timeout)
         close_all(self.config["key_serializer"], self.config["value_serializer"])
+
+
+def _check_numbers(partition: Any, timestamp_ms: Any) -> None:
+    if isinstance(partition, bool | float):
+        raise ValueError(f"partition={partition!r} is not the number of a partition")  # noqa: TRY004 - as kafka-python
+    for name, given in (("partition", partition), ("timestamp_ms", timestamp_ms)):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int)):
+            raise TypeError(f"{name}={given!r} is not an int")
 
 
 def _checked_headers(given: Any) -> list[tuple[str, bytes]]:

@@ -55,7 +55,7 @@ def _settle_idempotence(config: dict[str, Any], given: Mapping[str, Any]) -> Non
         for name, is_against in (
             ("acks", config["acks"] != -1),
             ("retries", config["retries"] == 0),
-            ("max_in_flight_requests_per_connection", config["max_in_flight_requests_per_connection"] > _MOST_IN_FLIGHT),
+            ("max_in_flight_requests_per_connection", _is_more(config["max_in_flight_requests_per_connection"])),
         )
         if name in given and is_against
     ]
@@ -64,6 +64,10 @@ def _settle_idempotence(config: dict[str, Any], given: Mapping[str, Any]) -> Non
     if against:
         LOGGER.warning("KafkaProducer: idempotence is switched off by %s", ", ".join(against))
         config["enable_idempotence"] = False
+
+
+def _is_more(in_flight: Any) -> bool:
+    return isinstance(in_flight, int | float) and in_flight > _MOST_IN_FLIGHT
 
 
 def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

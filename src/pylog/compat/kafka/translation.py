@@ -70,10 +70,11 @@ def _made(error: native.PylogError) -> Exception:
 
 
 class Translating(AbstractContextManager[None]):
-    """Raises kafka-python's errors in place of pylog's.
+    """Raises kafka-python's errors in place of pylog's, and TypeError for arguments of a wrong type.
 
     Args:
-        arguments: the class for wrong arguments; by default IllegalArgumentError.
+        arguments: the class for wrong arguments; by default IllegalArgumentError. Classes other than ValueError stand for wrong
+            types, too.
     """
 
     def __init__(self, arguments: Callable[[str], Exception] | None = None) -> None:
@@ -85,7 +86,9 @@ class Translating(AbstractContextManager[None]):
 
     def reraise(self, error: native.PylogError) -> NoReturn:
         """Raises the translation of an error."""
-        if self._arguments is not None and type(error) is native.InvalidArgumentError:
+        if isinstance(error, native.InvalidTypeError) and self._arguments in (None, ValueError):
+            raise TypeError(str(error)) from error
+        if self._arguments is not None and type(error) in (native.InvalidArgumentError, native.InvalidTypeError):
             raise self._arguments(str(error)) from error
         made: Exception = translated(error)
         if made is error.__cause__:
