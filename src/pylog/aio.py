@@ -400,7 +400,7 @@ class AsyncConsumer:
         timeout = checked_timeout("timeout_ms", timeout_ms)
         async with self._its_turn():
             found = await self._waited(timeout, partial(self._polling.collect, max_records=max_records, arrow=arrow))
-            return self._polling.hand_out(found) if found else {}  # with no `await` in between, which could be cancelled
+            return self._polling.return_records(found) if found else {}  # with no `await` in between, which could be cancelled
 
     async def _waited(self, timeout_ms: float, find: Callable[[float], T]) -> T:
         """Calls `find`, which waits for some milliseconds at most, until it returns something or the time is over."""
@@ -427,7 +427,7 @@ class AsyncConsumer:
             record = self._polling.next_in_hand()
             while record is None:
                 timeout = self._polling.timeout_ms
-                if not await self._waited(math.inf if timeout is None else timeout, self._polling.take_in_hand):
+                if not await self._waited(math.inf if timeout is None else timeout, self._polling.fetch_for_iteration):
                     raise StopAsyncIteration
                 record = self._polling.next_in_hand()
             return record

@@ -88,7 +88,7 @@ def cat(
         found = _scanned(ranges, isolation, rows) if wanted is None else _around(ranges, isolation, wanted)
         frames = _followed(opened, ranges, isolation) if follow else found
         with writer_to("jsonl" if json else format) as writer:
-            for frame in _taken(frames, wanted, count):
+            for frame in _selected(frames, wanted, count):
                 writer.write(frame)
                 if follow:
                     sys.stdout.flush()
@@ -134,7 +134,7 @@ def _with_partition(frame: pa.RecordBatch, number: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column, *frame.columns], ["partition", *frame.schema.names])
 
 
-def _taken(frames: Iterable[pa.RecordBatch], key: bytes | None, count: int | None) -> Iterator[pa.RecordBatch]:
+def _selected(frames: Iterable[pa.RecordBatch], key: bytes | None, count: int | None) -> Iterator[pa.RecordBatch]:
     """Yields at most `count` records, only those with the key."""
     import pyarrow as pa
     import pyarrow.compute as pc

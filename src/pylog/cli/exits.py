@@ -63,19 +63,19 @@ def ended(call: Callable[[], int | None]) -> int:
         sys.stdout.flush()
         return code
     except PylogError as error:
-        _let_go_of_output()  # the output so far comes before the error message
+        _detach_output()  # the output so far comes before the error message
         complain(str(error))
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
-        _let_go_of_output()
+        _detach_output()
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):  # rich, which prints help and tables, raises SystemExit
-        _let_go_of_output()
+        _detach_output()
         return PIPE_CLOSED
     except OSError as error:
         if error.filename is not None:
             raise
-        _let_go_of_output()
+        _detach_output()
         complain(f"cannot write the output: {error.strerror or error}")
         return FAILED
 
@@ -91,19 +91,19 @@ def print_stderr(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
-        _let_go_of("stderr")
+        _detach("stderr")
 
 
-def _let_go_of_output() -> None:
+def _detach_output() -> None:
     """Flushes the streams. Replaces a stream that fails, so that the interpreter prints no error when it exits."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()
         except OSError:
-            _let_go_of(name)
+            _detach(name)
 
 
-def _let_go_of(name: str) -> None:
+def _detach(name: str) -> None:
     stream = getattr(sys, name)
     setattr(sys, name, Closed(name))
     with contextlib.suppress(OSError):

@@ -460,7 +460,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         try:
             with self._guard, self._steps:
                 entered = True
-                self._polling.in_hand = iter(())
+                self._polling.fetched = iter(())
                 self._core.close(autocommit=autocommit)
         except ClosedError:
             if entered and not (self._manager.gate.is_shut or self._guard.is_ended_elsewhere):

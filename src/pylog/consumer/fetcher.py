@@ -84,9 +84,9 @@ class Fetcher:
                 turn with other partitions, until the position moves.
         """
         with self._reading():
-            return self._take_in_turn(count, how)
+            return self._fetch_in_turn(count, how)
 
-    def _take_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
+    def _fetch_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
         is_full = self._is_full()
         for assigned in self._turns:

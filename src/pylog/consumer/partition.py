@@ -265,7 +265,7 @@ class AssignedPartition:
         """Drops the buffer: the next fetch reads again from the position."""
         self.buffer = None
 
-    def hand_out(self, fetched: FetchedRecords) -> None:
+    def move_past(self, fetched: FetchedRecords) -> None:
         """Moves the position past the records taken."""
         self.position = fetched.position
         if fetched.leader_epoch is not None:

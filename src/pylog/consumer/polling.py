@@ -27,13 +27,13 @@ class Polling:
         clock: for waiting.
 
     Attributes:
-        in_hand: fetched records for iteration.
+        fetched: fetched records for iteration.
         timeout_ms: the option `consumer_timeout_ms`.
         take_records: takes the records of polls and iterations from a buffer. `pylog.compat` has its own.
     """
 
     def __init__(self, core: ConsumerCore, clock: Clock) -> None:
-        self.in_hand: Iterator[Record] = iter(())
+        self.fetched: Iterator[Record] = iter(())
         self.timeout_ms = core.options.consumer_timeout_ms
         self.take_records: TakeRecords = as_records
         self._core = core
@@ -58,7 +58,7 @@ class Polling:
             with self._core.guard, self._core.steps:
                 found = self.collect(timeout_ms, max_records, arrow=arrow)
                 before = _spots(found)
-                return self.hand_out(found)
+                return self.return_records(found)
         except BaseException:  # also after the last step: records that do not reach the caller are read again
             _take_back(before)
             raise
@@ -66,7 +66,7 @@ class Polling:
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[PartitionRecords]:
         """Waits for records, and moves no position past them: the first half of `poll`.
 
-        Records that are not passed to `hand_out` are read again.
+        Records that are not passed to `return_records` are read again.
         """
         timeout = checked_timeout("timeout_ms", timeout_ms)
         strict = None if max_records is None else check_int("max_records", max_records, 1)
@@ -75,7 +75,7 @@ class Polling:
                 return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
             return self._collect(timeout, strict or self._core.options.max_poll_records, self.take_records)
 
-    def hand_out(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
+    def return_records(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
         """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
         if not found or self._core.steps.are_to_end:  # even if a listener has closed the consumer
             return {}
@@ -115,34 +115,34 @@ class Polling:
         if self.is_check_due:  # records in hand may be from an earlier loop
             self.check()
         while True:
-            for record in self.in_hand:  # `yield from` would close it with a loop that is left
+            for record in self.fetched:  # `yield from` would close it with a loop that is left
                 yield record
                 if now() >= core.check_at:
                     core.check_in_iteration()
-            if not self.take_in_hand():
+            if not self.fetch_for_iteration():
                 return
 
     def next_record(self) -> Record:
         """Returns the next record of an iteration. Raises StopIteration when `records` would end."""
         if self.is_check_due:
             self.check()
-        for record in self.in_hand:
+        for record in self.fetched:
             return record
-        if not self.take_in_hand():
+        if not self.fetch_for_iteration():
             raise StopIteration
-        return next(self.in_hand)
+        return next(self.fetched)
 
-    def take_in_hand(self, timeout_ms: float | None = None) -> bool:
+    def fetch_for_iteration(self, timeout_ms: float | None = None) -> bool:
         """Fetches records for iteration, and returns whether there are any. None waits for `consumer_timeout_ms`."""
         wait_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         with self._core.guard, self._core.steps:  # to the end, so that the positions still match the records
             found = self.collect(math.inf if wait_ms is None else wait_ms)
-            self.in_hand = _one_by_one(found)
+            self.fetched = _one_by_one(found)
             return bool(found)
 
     def next_in_hand(self) -> Record | None:
         """Returns the next fetched record of the iteration; None if it must fetch more."""
-        return next(self.in_hand, None)
+        return next(self.fetched, None)
 
     @property
     def is_check_due(self) -> bool:
@@ -171,7 +171,7 @@ def _take_back(before: list[_Spot]) -> None:
 def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     """Moves positions past fetched records. Returns the entries that have records."""
     for assigned, fetched in found:
-        assigned.hand_out(fetched)
+        assigned.move_past(fetched)
     return [each for each in found if len(each.fetched.records)]
 
 
@@ -193,7 +193,7 @@ def _of_one(assigned: AssignedPartition, fetched: FetchedRecords, at: int | None
         assigned.leader_epoch = epoch
         yield record
     if assigned.is_next(at):
-        assigned.hand_out(fetched)
+        assigned.move_past(fetched)
 
 
 def core_of(polling: Polling) -> ConsumerCore:

@@ -212,9 +212,9 @@ class GroupMember:
         if me.topics != self._topics:
             self._change(lambda known: decisions.subscribe(known, self._member_id, self._topics, self._records.available))
             return self._reconcile(self._records.known_state(), now)
-        return self._give_or_take(state, me)
+        return self._revoke_or_assign(state, me)
 
-    def _give_or_take(self, state: GroupState, me: Member) -> RebalanceEvent | None:
+    def _revoke_or_assign(self, state: GroupState, me: Member) -> RebalanceEvent | None:
         over = self._reading - me.target
         if over:
             self._revoking = True
@@ -223,9 +223,9 @@ class GroupMember:
             self._records.is_quiet = not self._records.blocked
             return None
         turn = self._offsets.with_partition(self._group, self._next_turn)
-        return None if turn is None else self._taken(turn)
+        return None if turn is None else self._assigned(turn)
 
-    def _taken(self, turn: GroupTurn) -> PartitionsAssigned | None:
+    def _assigned(self, turn: GroupTurn) -> PartitionsAssigned | None:
         me = turn.after.members[self._member_id]
         new = me.owned - self._reading
         known, self._given_epoch = self._given_epoch, me.epoch
@@ -262,7 +262,7 @@ class GroupMember:
             self._out_of_group()
             raise
         self._next_probe = now + limits.MEMBER_PROBE_S
-        return self._taken(turn)
+        return self._assigned(turn)
 
     def _joined(self, partition: OffsetsPartition, now: float) -> GroupTurn:
         if self._heartbeat is not None:  # of a first attempt

@@ -121,7 +121,7 @@ class _Balancing:
         """Assigns unowned partitions, then moves partitions while that makes loads more equal."""
         new = [partition for partition in self._partitions if partition not in self._owner]
         for partition in new:
-            self._give(partition, self._idlest(partition))
+            self._assign(partition, self._idlest(partition))
         if only_new_first:
             self._move_while_better(new)
         self._move_while_better(self._partitions)
@@ -131,7 +131,7 @@ class _Balancing:
         """Returns the subscriber with the fewest partitions; the first of several."""
         return min(self._readers[partition.topic], key=lambda member: len(self._given[member]))
 
-    def _give(self, partition: TopicPartition, member: str) -> None:
+    def _assign(self, partition: TopicPartition, member: str) -> None:
         self._given[member].append(partition)
         self._owner[partition] = member
 
@@ -157,4 +157,4 @@ class _Balancing:
         if first != target:
             self._moves[partition] = first, target
         self._given[source].remove(partition)
-        self._give(partition, target)
+        self._assign(partition, target)

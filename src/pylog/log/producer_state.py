@@ -367,9 +367,9 @@ def _state_of(data: bytes, path: str, offset: int, idle: Idleness | None) -> Pro
         raise CorruptionError(f"{path} has numbers that no log of {offset} offsets has; an older one is used", path=path)
     if idle is not None:
         stamps = np.where(rows["timestamp"] < 0, idle.now_ms, np.minimum(rows["timestamp"], idle.now_ms))
-        stays = (rows["first"] >= 0) | (idle.now_ms - stamps < idle.expiration_ms)
-        rows = rows[stays].copy()
-        rows["timestamp"] = stamps[stays]
+        kept = (rows["first"] >= 0) | (idle.now_ms - stamps < idle.expiration_ms)
+        rows = rows[kept].copy()
+        rows["timestamp"] = stamps[kept]
     return ProducerStateManager((Producer(*fields) for fields in rows.tolist()), offset)
 
 

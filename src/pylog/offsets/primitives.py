@@ -69,7 +69,7 @@ class Reader:
                 return found
         raise IndexError("a varint does not end")
 
-    def _taken(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         end = self._position + size
         if size < 0 or end > len(self._data):
             raise IndexError(f"{size} bytes are wanted at position {self._position} of {len(self._data)}")
@@ -78,18 +78,18 @@ class Reader:
         return found
 
     def text(self) -> str:
-        return self._taken(self._compact() - 1 if self.flexible else self.int16()).decode()
+        return self._read_bytes(self._compact() - 1 if self.flexible else self.int16()).decode()
 
     def optional_text(self) -> str | None:
         size = self._compact() - 1 if self.flexible else self.int16()
-        return None if size < 0 else self._taken(size).decode()
+        return None if size < 0 else self._read_bytes(size).decode()
 
     def sized(self) -> bytes:
-        return self._taken(self._compact() - 1 if self.flexible else self.int32())
+        return self._read_bytes(self._compact() - 1 if self.flexible else self.int32())
 
     def optional_sized(self) -> bytes | None:
         size = self._compact() - 1 if self.flexible else self.int32()
-        return None if size < 0 else self._taken(size)
+        return None if size < 0 else self._read_bytes(size)
 
     def array(self, item: Callable[[], Element]) -> list[Element]:
         found = self.optional_array(item)
@@ -106,11 +106,11 @@ class Reader:
         return [item() for _ in range(count)]
 
     def uuid(self) -> bytes:
-        return self._taken(_UUID_BYTES)
+        return self._read_bytes(_UUID_BYTES)
 
     def tags(self) -> Tags:
         """Tagged fields, which only flexible structures have."""
-        return tuple((self._compact(), self._taken(self._compact())) for _ in range(self._compact() if self.flexible else 0))
+        return tuple((self._compact(), self._read_bytes(self._compact())) for _ in range(self._compact() if self.flexible else 0))
 
 
 class Writer:

@@ -64,7 +64,7 @@ class RecordAccumulator:
         self._extra_under_way = 0
         self._sized = 0  # how many waiting records `_size` includes
         self._size = 0  # their bytes
-        self._taken = 0
+        self._taken_count = 0
         self._urgent = 0  # the number of records to take without lingering
         self._blocked = 0  # threads that wait for room
         self._came = 0  # requests for room so far
@@ -126,7 +126,7 @@ class RecordAccumulator:
         if not self.waiting.is_sender():  # in a callback it would wait for itself
             self._came += 1
             number = self._came
-            if not self._may_go(number, size) and not self._wait_for_turn(number, size):
+            if not self._may_enter(number, size) and not self._wait_for_turn(number, size):
                 message = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
                 advice = "send more slowly, or raise one of the two options"
                 raise PylogTimeoutError(f"{message}; the record was not accepted: {advice}")
@@ -140,14 +140,14 @@ class RecordAccumulator:
                 self._large.append(number)
                 self._set_room()
             self._work.notify()
-            return self._progress.wait_for(lambda: self._may_go(number, size), self._max_block_ms / 1000)
+            return self._progress.wait_for(lambda: self._may_enter(number, size), self._max_block_ms / 1000)
         finally:
             self._blocked -= 1
             if number in self._large:
                 self._large.remove(number)
                 self._progress.notify_all()
 
-    def _may_go(self, number: int, size: int) -> bool:
+    def _may_enter(self, number: int, size: int) -> bool:
         """True if a record fits and no earlier, larger record waits; also if the producer is closed and waiting is useless."""
         records = len(self.items) + len(self._under_way)
         fits = records * RECORD_CHARGE + self._extra + size <= self._memory
@@ -169,7 +169,7 @@ class RecordAccumulator:
             late = self.items[:]
             del self.items[: len(late)]
             self._fail(late, ClosedError("the producer was closed during the call; the record was not sent"))
-            self._taken += len(late)  # a `flush` may have counted them
+            self._taken_count += len(late)  # a `flush` may have counted them
             self._progress.notify_all()
         self.call_back(late)
 
@@ -191,10 +191,10 @@ class RecordAccumulator:
     def _flush(self, timeout: float | None) -> None:
         seconds = waitable(timeout)
         with self._lock:
-            target = self._taken + len(self.items)
+            target = self._taken_count + len(self.items)
             self._urgent = max(self._urgent, target)
             self._work.notify()
-            if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, seconds):
+            if not self._progress.wait_for(lambda: self._taken_count - len(self._under_way) >= target, seconds):
                 raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still be appended")
 
     # ---- the sender ----------------------------------------------------------------------------------------------------------
@@ -228,13 +228,13 @@ class RecordAccumulator:
         del self.items[: len(picked)]
         self._sized = self._size = 0
         self._under_way = picked
-        self._taken += len(picked)
+        self._taken_count += len(picked)
         self._set_room()
         return picked
 
     def _is_due(self) -> bool:
         """True if the sender must not linger any longer."""
-        return self._closed or self._urgent > self._taken or self._blocked > 0 or self._is_batch()
+        return self._closed or self._urgent > self._taken_count or self._blocked > 0 or self._is_batch()
 
     def _is_batch(self) -> bool:
         """True if the waiting records fill a batch. Otherwise sets `attention` to the number that may fill one."""
@@ -286,7 +286,7 @@ class RecordAccumulator:
         """True if no more records are accepted."""
         return self._closed
 
-    def let_nothing_in(self) -> None:
+    def refuse_new(self) -> None:
         """Accepts no more records; the sender ends after the waiting ones. Waits only for the lock."""
         with self._lock:
             self._closed = True
@@ -305,7 +305,7 @@ class RecordAccumulator:
         """
         self.waiting.check_outside()
         seconds = waitable(timeout)
-        self.let_nothing_in()
+        self.refuse_new()
         sender = self.waiting.sender
         if sender is None or self.waiting.is_sender():
             return

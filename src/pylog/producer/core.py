@@ -61,9 +61,9 @@ class ProducerCore:
         if not self.buffer.is_foreign():
             self.buffer.close(timeout)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Makes the thread append the sent records and end. Does not wait."""
-        self.buffer.let_nothing_in()
+        self.buffer.refuse_new()
 
     def _run(self) -> None:
         """The producer's thread. The store and the interpreter's exit wait for this producer until everything is appended."""

@@ -53,7 +53,7 @@ class DeliveryFailures:
     def report(self) -> None:
         """Logs the number of unchecked failed records of each partition, and its first error. Reports each record once."""
         found: dict[str, tuple[int, Exception | None]] = {}
-        for failed in self._taken():
+        for failed in self._take_all():
             count, first = found.get(failed.partition, (0, failed.outcome.error))
             found[failed.partition] = count + failed.unobserved, first
         found = {partition: (count, error) for partition, (count, error) in found.items() if count}
@@ -69,7 +69,7 @@ class DeliveryFailures:
             more,
         )
 
-    def _taken(self) -> list[_Failed]:
+    def _take_all(self) -> list[_Failed]:
         """Returns the failed batches and forgets them."""
         failed: list[_Failed] = []
         try:

@@ -61,7 +61,7 @@ class Producer(FactoryMade, factory="Store.producer"):
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # missing if an argument was refused
         if core is not None and core.is_open:
-            has_been_dropped(self, f"a producer of the store {self._manager.path}", core.let_go)
+            has_been_dropped(self, f"a producer of the store {self._manager.path}", core.release)
 
     def __enter__(self) -> Self:
         return self

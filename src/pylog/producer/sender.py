@@ -123,7 +123,7 @@ class Sender:
         """
         now_ms = self._clock.now_ms()
         columns = columns_of(futures, route, now_ms)
-        if route.tightened and not all(accepted := self._taken(route, columns)):
+        if route.tightened and not all(accepted := self._checked(route, columns)):
             futures = list(compress(futures, accepted))
             if not futures:
                 return
@@ -145,7 +145,7 @@ class Sender:
         refused = any(route.takes(key_of(future), batch_size_of(size)) is not None for future, size in sizes)
         return refused or (route.limit, route.compacted) != before
 
-    def _taken(self, route: Route, columns: Columns) -> list[bool]:
+    def _checked(self, route: Route, columns: Columns) -> list[bool]:
         """Returns for each record whether the topic still accepts it, and refuses the others one by one."""
         accepted = []
         for future, size in zip(columns.futures, columns.sizes.tolist(), strict=True):

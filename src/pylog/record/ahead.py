@@ -72,7 +72,7 @@ class _WithWorker(ABC, Generic[T]):
         self._worker = Worker("pylog-ahead")
 
     def __enter__(self) -> Iterator[T]:
-        return self._taken()
+        return self._results_in_order()
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -82,7 +82,7 @@ class _WithWorker(ABC, Generic[T]):
             raise
 
     @abstractmethod
-    def _taken(self) -> Iterator[T]: ...
+    def _results_in_order(self) -> Iterator[T]: ...
 
 
 class _Ahead(_WithWorker[T]):
@@ -90,7 +90,7 @@ class _Ahead(_WithWorker[T]):
         super().__init__()
         self._items = items
 
-    def _taken(self) -> Iterator[T]:
+    def _results_in_order(self) -> Iterator[T]:
         make = partial(next, self._items, _END)
         is_coming = self._worker.ask(make)
         while is_coming:
@@ -110,7 +110,7 @@ class _ByTwo(_WithWorker[T]):
         self._results: deque[Any] = deque()  # in order: results of this thread, and _ASKED for each of the other
         self._asked = 0  # how many the other thread has
 
-    def _taken(self) -> Iterator[T]:
+    def _results_in_order(self) -> Iterator[T]:
         while True:
             self._ask()
             if not self._results:

@@ -119,7 +119,7 @@ def _events_of(segment: LogSegment, walked: WalkedRange, stays: Stays) -> Iterat
     table = walked.table
     for batch in _transactional(table):
         start = walked.shift + int(table[POSITION, batch])
-        event = _Event(*_whose(table, batch), stays(segment, start, start + int(table[SIZE, batch])))
+        event = _Event(*_producer_of(table, batch), stays(segment, start, start + int(table[SIZE, batch])))
         if not table[ATTRIBUTES, batch] & CONTROL_BIT:
             yield event
         elif (marker := control_record(walked.buffer, table, batch)) is not None and marker.ends_transaction:
@@ -129,12 +129,12 @@ def _events_of(segment: LogSegment, walked: WalkedRange, stays: Stays) -> Iterat
         size = min(damage.end - damage.position, limits.READ_CHUNK_BYTES)
         found = scan_batches(segment.file().read(damage.position, size)).table
         for batch in _transactional(found):
-            yield _Event(*_whose(found, batch), False, bool(found[ATTRIBUTES, batch] & CONTROL_BIT))
+            yield _Event(*_producer_of(found, batch), False, bool(found[ATTRIBUTES, batch] & CONTROL_BIT))
 
 
 def _transactional(table: Table) -> list[int]:
     return np.flatnonzero((table[ATTRIBUTES] & TRANSACTIONAL_BIT) != 0).tolist()
 
 
-def _whose(table: Table, batch: int) -> tuple[int, int]:
+def _producer_of(table: Table, batch: int) -> tuple[int, int]:
     return int(table[PRODUCER_ID, batch]), int(table[BASE_OFFSET, batch])

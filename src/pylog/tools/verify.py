@@ -206,12 +206,12 @@ def _judged(fs: FileSystem, found: list[PartitionDirectory], reads: list[ReadPar
             own.append(of_error(error, target.directory))
             sizes = {}
         bounds = _bounds(target, sizes)
-        hurt = [_affected(finding, bounds, target.directory) for finding in own]
-        affected += hurt
+        affected_here = [_affected(finding, bounds, target.directory) for finding in own]
+        affected += affected_here
         files += _files(target, sizes, own)
-        if any(each.first_offset is not None for each in hurt):
+        if any(each.first_offset is not None for each in affected_here):
             with contextlib.suppress(PylogError):  # a partition that cannot be opened has a finding already
-                readable.append(_readable(read(), hurt))
+                readable.append(_readable(read(), affected_here))
     affected += [_affected(finding, {}, finding.path) for finding in left]
     return Verification(tuple(affected), tuple(files), tuple(readable), report)
 
@@ -260,11 +260,11 @@ def _files(target: PartitionDirectory, sizes: dict[str, int], findings: list[Fin
     return [FileResult(path, size, verdicts.get(path, GOOD)) for path, size in sorted(paths.items())]
 
 
-def _readable(partition: Partition, hurt: list[Affected]) -> Readable:
+def _readable(partition: Partition, affected_here: list[Affected]) -> Readable:
     """Returns the readable offsets of a log."""
     at, end = partition.state.start_offset, partition.state.end_offset
     ranges = []
-    lost = sorted((each.first_offset, each.last_offset) for each in hurt if each.first_offset is not None)
+    lost = sorted((each.first_offset, each.last_offset) for each in affected_here if each.first_offset is not None)
     for first, last in lost:
         if first > at:
             ranges.append((at, min(first, end) - 1))

@@ -54,7 +54,7 @@ class Calls:
             self._owner = None
         self._lock.release()
 
-    def let_others_in(self) -> None:
+    def give_others_a_turn(self) -> None:
         """Waits a moment, outside of calls, if another thread waits for its turn."""
         if self._waiting:
             _CLOCK.sleep(_A_MOMENT_S)

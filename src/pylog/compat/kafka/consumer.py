@@ -94,7 +94,7 @@ class KafkaConsumer(ConsumerBase):
             found = self._poll_part(min(left_ms, _PART_MS), max_records, update_offsets=update_offsets)
             if found or self._closed or _CLOCK.monotonic() >= end:
                 return found
-            self._calls.let_others_in()
+            self._calls.give_others_a_turn()
 
     def _poll_part(
         self, timeout_ms: float, max_records: int | None, *, update_offsets: bool
@@ -132,7 +132,7 @@ class KafkaConsumer(ConsumerBase):
     def __next__(self) -> ConsumerRecord:
         """Returns the next record, whose position moves with it; ends after `consumer_timeout_ms`, or when closed."""
         if not self._polling.is_check_due or self._is_checked():
-            for record in self._polling.in_hand:
+            for record in self._polling.fetched:
                 return record  # type: ignore[return-value]  # `taking` makes them
         return self._awaited()
 
@@ -154,21 +154,21 @@ class KafkaConsumer(ConsumerBase):
         end = _CLOCK.monotonic() + (timeout_ms / 1000 if timeout_ms >= 0 else math.inf)
         while not self._closed:
             left_ms = max(0.0, (end - _CLOCK.monotonic()) * 1000)
-            if self._take_in_hand(min(left_ms, _PART_MS)):
-                for record in self._polling.in_hand:
+            if self._fetch_for_iteration(min(left_ms, _PART_MS)):
+                for record in self._polling.fetched:
                     return record  # type: ignore[return-value]  # as above
             if _CLOCK.monotonic() >= end:
                 break
-            self._calls.let_others_in()
+            self._calls.give_others_a_turn()
         raise StopIteration
 
-    def _take_in_hand(self, timeout_ms: float) -> bool:
+    def _fetch_for_iteration(self, timeout_ms: float) -> bool:
         with self._calls:
             if self._closed:
                 return False
             if self._choice.settle():
                 try:
-                    found = self._polling.take_in_hand(timeout_ms)
+                    found = self._polling.fetch_for_iteration(timeout_ms)
                 except WakeupError:
                     return False
                 self._polled = set(self._core.assignment.partitions)

@@ -107,19 +107,19 @@ class _Reading:
                 try:
                     yield from self._decoder.feed(buffer, visible(buffer, known, aborted))
                 except PylogError as error:
-                    self._came_to(error.offset or 0)  # the records before it were returned
+                    self._has_reached(error.offset or 0)  # the records before it were returned
                     error.position = (error.position or 0) + shift
                     raise _with_way_on(state, segment, error, self._wanted.start) from error
                 if unknown is not None:
-                    self._came_to(unknown.offset or 0)
+                    self._has_reached(unknown.offset or 0)
                     raise unknown
-                self._came_to(int(table[LAST_OFFSET, -1]) + 1)
+                self._has_reached(int(table[LAST_OFFSET, -1]) + 1)
         except PylogError:
             yield from self._decoder.finish()
             raise
         yield from self._decoder.finish()
 
-    def _came_to(self, offset: int) -> None:
+    def _has_reached(self, offset: int) -> None:
         self._wanted = self._wanted._replace(start=max(self._wanted.start, offset))
         self._decoder.before = offset - 1
 

@@ -102,7 +102,7 @@ class TransactionOutcomes:
         markers = self._markers[producer_id]
         while markers and markers[0][0] < offset:
             markers.popleft()
-        while not markers and self._go_on(offset):
+        while not markers and self._read_on(offset):
             pass
         return markers[0] if markers else None
 
@@ -129,7 +129,7 @@ class TransactionOutcomes:
             self._after_damage = TransactionOutcomes(self._state, self._wanted._replace(start=offset))
         return self._after_damage
 
-    def _go_on(self, offset: int) -> bool:
+    def _read_on(self, offset: int) -> bool:
         """Reads the markers of the next region. Returns False at the end, or if damage may hide a marker."""
         if self._damage is not None:
             return False
