@@ -98,7 +98,7 @@ def deletable(
     (2, False, 20)
     """
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
-    limit = _deletable(segments, ends, high_watermark)
+    limit = _deletable_count(segments, ends, high_watermark)
     below = _leading((end <= start_offset for end in ends[:-1]), limit)  # ends[-1] is the active one's, which is kept
     reasons = [Reason.START_OFFSET] * below
     waiting = 0
@@ -110,22 +110,22 @@ def deletable(
     return Decision(tuple(reasons), 0 < count == len(segments), max([start_offset, *ends[:count]]), waiting)
 
 
-def _deletable(segments: Sequence[RetainedSegment], ends: list[int], high_watermark: int) -> int:
+def _deletable_count(segments: Sequence[RetainedSegment], ends: list[int], high_watermark: int) -> int:
     """Returns how many may be deleted: those below the high watermark, except an empty active segment."""
     count = _leading((end <= high_watermark for end in ends), len(segments))
     return count - 1 if 0 < count == len(segments) and segments[-1].size == 0 else count
 
 
-def _size_and_time(segments: Sequence[RetainedSegment], deletable: int, config: TopicConfig, now_ms: int) -> list[Reason]:
+def _size_and_time(segments: Sequence[RetainedSegment], limit: int, config: TopicConfig, now_ms: int) -> list[Reason]:
     """Returns the deletions of the second and third pass.
 
     The log never shrinks below `retention_bytes`; one young segment keeps all later ones.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     sums = accumulate(segment.size for segment in segments)
-    by_size = 0 if config.retention_bytes < 0 else _leading((total <= excess for total in sums), deletable)
+    by_size = 0 if config.retention_bytes < 0 else _leading((total <= excess for total in sums), limit)
     old = (segment.is_older(config.retention_ms, now_ms) for segment in segments[by_size:])
-    by_time = 0 if config.retention_ms < 0 else _leading(old, deletable - by_size)
+    by_time = 0 if config.retention_ms < 0 else _leading(old, limit - by_size)
     return [Reason.SIZE] * by_size + [Reason.TIME] * by_time
 
 
