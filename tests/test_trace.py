@@ -173,7 +173,7 @@ def test_a_handler_that_raises_breaks_nothing(tmp_path: Path, lines: Lines, caps
 def test_no_line_is_given_to_a_handler_while_this_thread_holds_a_lock(lines: Lines) -> None:
     with trace.TELLING, trace.holding(), trace.TELLING, trace.holding():
         trace.later(trace.STORE_CLOSED, path="a")
-        trace.tell()
+        trace.write_queued()
         assert trace.is_holding()
         assert len(trace.waiting) == 1
     assert not trace.waiting

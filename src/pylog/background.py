@@ -131,7 +131,7 @@ class Background:
         except BaseException as error:  # noqa: BLE001 - also a callback's SystemExit: the other tasks must go on
             self._failures.note(error)
         try:
-            trace.tell()
+            trace.write_queued()
         except BaseException as error:  # noqa: BLE001 - raised by a log handler
             self._failures.note(error)
 

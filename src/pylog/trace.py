@@ -162,7 +162,7 @@ class _Telling:
 
     def __exit__(self, *_: object) -> None:
         if waiting:
-            tell()
+            write_queued()
 
 
 _OF_THREAD: Final = _OfThread()
@@ -186,7 +186,7 @@ def line(event: Event, partition: tuple[str, int] | None = None, /, **facts: obj
     """
     later(event, partition, **facts)
     if waiting:
-        tell()
+        write_queued()
 
 
 def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: object) -> None:
@@ -212,7 +212,7 @@ def is_holding() -> bool:
     return bool(_OF_THREAD.lock._is_owned())  # type: ignore[attr-defined]  # every release of CPython has it
 
 
-def tell() -> None:
+def write_queued() -> None:
     """Logs the queued lines, unless this thread holds locks."""
     if is_holding():
         return

@@ -123,9 +123,9 @@ def test_an_append_into_zeros_notices_that_another_process_has_cut_them_off(fs: 
         file.put(memoryview(VALUE), end - 30, send_from=0)
         file.after_commit(end, 30, 1 << 20, synced=True)
     assert file.end == 90 + ROOM
-    assert file.is_as_left(90)
+    assert file.is_unchanged_since(90)
     file.raw.truncate(90 + left)
-    assert not file.is_as_left(90)
+    assert not file.is_unchanged_since(90)
 
 
 # ---- until -------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from _thread import RLock, get_ident
 from collections.abc import Callable
 
 from pylog.awaitables import refuse_awaitable
-from pylog.directory.locks import is_owned
+from pylog.directory.locks import held_by_me
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.fs import process_id
 
@@ -35,7 +35,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     @property
     def is_mine(self) -> bool:
         """True if this thread is in a call."""
-        return is_owned(self)
+        return held_by_me(self)
 
     @property
     def forked(self) -> bool:

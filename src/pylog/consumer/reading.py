@@ -13,7 +13,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.following import Ends, goes_on, truncated
+from pylog.log.reading.following import Ends, has_records_before, truncated
 from pylog.log.reading.good_batches import crc_before
 from pylog.log.state import LogState
 from pylog.record.records import RECORD_COLUMNS
@@ -128,7 +128,7 @@ class PartitionReader:
     def _check(self, state: LogState) -> None:
         seen = self._seen
         if seen is not None and state.truncation_count != seen.truncation_count:
-            if self.offset != seen.offset or not goes_on(state, self.offset, seen.crc, seen.truncation_count):
+            if self.offset != seen.offset or not has_records_before(state, self.offset, seen.crc, seen.truncation_count):
                 raise truncated(state, self.offset)
             self._seen = seen._replace(truncation_count=state.truncation_count)
         if not state.start_offset <= self.offset <= state.end_offset:

@@ -45,14 +45,14 @@ def _boot_id(data: bytes, _path: str) -> bytes:
 BOOTS: Final = FileKind("a lock file", _boot_id, at_most(limits.MAX_BOOT_ID_BYTES), "remove it while no process uses the store")
 
 
-def is_owned(lock: threading.RLock) -> bool:
+def held_by_me(lock: threading.RLock) -> bool:
     """True if this thread holds a lock. An interrupted `acquire` may have taken it without returning."""
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
-def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool, timeout: float = -1) -> bool:
+def run_locked(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool, timeout: float = -1) -> bool:
     """Runs an action under a lock. Without `wait`, only if this thread holds the lock or it is free. Interrupts release it."""
-    if is_owned(lock):
+    if held_by_me(lock):
         action(*given)
         return True
     taken: list[bool] = []

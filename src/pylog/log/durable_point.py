@@ -116,7 +116,7 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
         body = _SLOT.pack(_MAGIC, _VERSION, *astuple(self))
         return body + struct.pack("<I", crc32c(body))
 
-    def says_the_same(self, other: DurablePoint) -> bool:
+    def has_same_facts_as(self, other: DurablePoint) -> bool:
         """Whether a slot of another writer has the same facts; `unsynced_bytes` may differ."""
         return replace(self, boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
 
@@ -312,7 +312,7 @@ class DurablePointFile:
         """The open file."""
         return self._file
 
-    def says_deleted(self) -> bool:
+    def marks_deleted(self) -> bool:
         """Whether the file now marks the partition as deleted. Any thread may call it. Cost: one read."""
         data = self._read()
         slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]

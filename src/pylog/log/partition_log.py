@@ -35,7 +35,7 @@ from pylog.log.reading.queries import Queries
 from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
-from pylog.log.recovery.loading_lines import tell_of_tier
+from pylog.log.recovery.loading_lines import trace_tier
 from pylog.log.state import LogState
 from pylog.log.writing import flushing
 from pylog.log.writing.append_batches import BatchRange
@@ -90,7 +90,7 @@ class PartitionLog:
         self.answer = queries.answer
         self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
         self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
-        tell_of_tier(self.partition, self._state.remote_offsets)
+        trace_tier(self.partition, self._state.remote_offsets)
 
     def __repr__(self) -> str:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"

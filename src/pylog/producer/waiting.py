@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from numbers import Real
 
-from pylog.directory.locks import is_owned
+from pylog.directory.locks import held_by_me
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError
 from pylog.fs import process_id
 
@@ -62,7 +62,7 @@ class Waiting:
     def check_outside(self) -> None:
         """Refuses a call that interrupts another call of the same thread, and could wait for it."""
         self.check_process()
-        if is_owned(self.lock) or (is_owned(self.turn) and not self.is_sender()):
+        if held_by_me(self.lock) or (held_by_me(self.turn) and not self.is_sender()):
             message = "this call of the producer interrupts another call of the same thread, perhaps from a signal handler"
             raise IllegalStateError(f"{message}: set a flag there, and send, flush or close after that call")
 

@@ -463,7 +463,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="any_thread_compares_the_files_of_a_log",
         file="pylog/log/writing/partition_writer.py",
-        text="        self._held.is_owner = partial(is_owned, self.lock)\n",
+        text="        self._held.is_owner = partial(held_by_me, self.lock)\n",
         replacement="",
         tests=(
             "tests/log/test_changes_beside_others.py::test_a_change_of_another_process_in_the_middle_of_a_compaction_ends_it_at_most[records-truncation]",

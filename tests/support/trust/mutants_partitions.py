@@ -326,7 +326,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="scan_over_a_truncation_goes_on",
         file="pylog/log/reading/following.py",
-        text="                if end > state.start_offset and not goes_on(state, end, crc, self._count):\n",
+        text="                if end > state.start_offset and not has_records_before(state, end, crc, self._count):\n",
         replacement="                if False:\n",
         tests=(
             "tests/log/test_views.py::test_an_iterator_held_over_a_truncation_of_another_process_gives_nothing_that_was_read_later[active]",

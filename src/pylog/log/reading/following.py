@@ -142,7 +142,7 @@ class Continuity:
         last = (int(table[LAST_OFFSET, -1]) + 1, int(table[CRC, -1])) if table.shape[1] else None
         if state.truncation_count != self._count:
             for end, crc in filter(None, (self._before, last)):
-                if end > state.start_offset and not goes_on(state, end, crc, self._count):
+                if end > state.start_offset and not has_records_before(state, end, crc, self._count):
                     raise truncated(state, end)
             self._count = state.truncation_count
         self._before = last or self._before
@@ -170,7 +170,7 @@ def follow(
     seen = good_batches.crc_before(before, offset)
     while True:
         state = wait(refresh, clock, offset, ends, timeout_ms, since=before)
-        if not goes_on(state, offset, seen, before.truncation_count):
+        if not has_records_before(state, offset, seen, before.truncation_count):
             raise truncated(state, offset)
         end = ends.of(state)
         if end > offset:
@@ -182,7 +182,7 @@ def follow(
         before = state
 
 
-def goes_on(state: LogState, offset: int, seen: int | None, since: int) -> bool:
+def has_records_before(state: LogState, offset: int, seen: int | None, since: int) -> bool:
     """Whether a log still has the returned records before `offset`.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pylog.clock import Clock
-from pylog.directory.locks import is_owned, under
+from pylog.directory.locks import held_by_me, run_locked
 from pylog.errors import StorageFailedError
 from pylog.log.reading.follower import Follower, load_live
 from pylog.log.recovery.loaded import Loaded, Source
@@ -137,7 +137,7 @@ class _SecondFollower:
             if self._state is not None:
                 states.append(self._state)
 
-        under(self._lock, take, wait=True)
+        run_locked(self._lock, take, wait=True)
         self.used = self._clock.monotonic()
         return states[0]
 
@@ -247,10 +247,10 @@ class Refresher:
                 return
             found.append(self._known())
 
-        if owner is not None and owner.appending and is_owned(self.lock):
+        if owner is not None and owner.appending and held_by_me(self.lock):
             return self._known()  # a handler of a signal or of log messages, in the middle of an append
-        if owner is None or is_owned(self.lock):
-            under(self.lock, take, wait=True)
+        if owner is None or held_by_me(self.lock):
+            run_locked(self.lock, take, wait=True)
         else:
             self._take_turns(owner, take, found, wait)
         if not found:
@@ -270,7 +270,7 @@ class Refresher:
             if is_ahead and not wait:  # else it may be changing segments, which is not published yet
                 found.append(self._known())
                 return
-            if under(self.lock, take, wait=True, timeout=_TURN_S if attempt or is_ahead else 0):
+            if run_locked(self.lock, take, wait=True, timeout=_TURN_S if attempt or is_ahead else 0):
                 return
             attempt += not is_ahead and not self._is_refreshing
 

@@ -13,7 +13,7 @@ from pylog.record.types import TopicPartition
 _EVENTS: Final = {"torn": trace.TORN, "corrupt": trace.CORRUPT, "missing": trace.MISSING, "rebuilt": trace.REBUILT}
 
 
-def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) -> None:
+def trace_loading(source: Source, loaded: Loaded, known: Collection[Finding]) -> None:
     """Logs a line for each finding, and one if the end of the log was scanned.
 
     Args:
@@ -29,7 +29,7 @@ def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) 
         trace.later(trace.RECOVERED, source.partition, **facts, bytes=_scanned(source, loaded), reason=_reason(loaded))
 
 
-def tell_of_tier(partition: TopicPartition, remote: range) -> None:
+def trace_tier(partition: TopicPartition, remote: range) -> None:
     """Logs a line for a log whose first records are only in a broker's remote tier.
 
     Args:

@@ -81,7 +81,7 @@ class ActiveFile:
             with contextlib.suppress(StorageFailedError):  # otherwise the next check finds them
                 self.raw.truncate(begin)
 
-    def is_as_left(self, position: int) -> bool:
+    def is_unchanged_since(self, position: int) -> bool:
         """Whether no other process has written after the log end. Cost: one system call.
 
         Zeros are as conclusive as the file's size. A process that cuts them off leaves none. One that dies while it writes a

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pylog import trace
 from pylog.clock import Clock
 from pylog.directory.byte_lock import ByteLock
-from pylog.directory.locks import is_owned, under
+from pylog.directory.locks import held_by_me, run_locked
 from pylog.errors import (
     ClosedError,
     DirectoryReplacedError,
@@ -30,7 +30,7 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, unchanged_since_load
 from pylog.log.recovery.loader import deleted, load
-from pylog.log.recovery.loading_lines import tell_of_loading
+from pylog.log.recovery.loading_lines import trace_loading
 from pylog.log.state import LogState, first_state
 from pylog.log.writing.group_commit import GroupCommit
 from pylog.log.writing.pending_deletions import PendingDeletions
@@ -114,7 +114,7 @@ class PartitionWriter:
         self._partition_lock: ByteLock = source.lock
         self._held = source.held
         self.lock = threading.RLock()
-        self._held.is_owner = partial(is_owned, self.lock)
+        self._held.is_owner = partial(held_by_me, self.lock)
         self.commits = GroupCommit(source, clock, counters, self.lock, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
         self.gone = self._unclean = False  # unclean: a writer was closed without writing all derived files
@@ -154,7 +154,7 @@ class PartitionWriter:
             self.gone = True
             raise
         state = first_state(loaded)
-        tell_of_loading(self.source, loaded, self.loaded.findings)
+        trace_loading(self.source, loaded, self.loaded.findings)
         self._context.found(loaded.findings)
         self._set_state(state)
         self.loaded = loaded  # last: after an interrupt before this the log is loaded again
@@ -229,7 +229,7 @@ class PartitionWriter:
 
     def agree(self) -> bool:
         """Applies the current options, for a caller without the locks. Does nothing during an append."""
-        if self.appending and is_owned(self.lock):
+        if self.appending and held_by_me(self.lock):
             return False
         with self.locked():
             return self._agree()
@@ -283,8 +283,8 @@ class PartitionWriter:
         Returns:
             Whether the writer is closed, or there is none.
         """
-        if not is_owned(self.lock):
-            under(self.lock, self._close_idle_writer_if_free, wait=False)
+        if not held_by_me(self.lock):
+            run_locked(self.lock, self._close_idle_writer_if_free, wait=False)
         return self.writer is None
 
     def _close_idle_writer_if_free(self) -> None:
@@ -327,7 +327,7 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
-        if (self.appending and is_owned(self.lock)) or self.commits.requests.has_called():
+        if (self.appending and held_by_me(self.lock)) or self.commits.requests.has_called():
             message = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts"
             advice = "it cannot append to the same log: append after that call"
             raise IllegalStateError(f"{message} {advice}", path=self.source.directory)

@@ -66,7 +66,7 @@ def first_slot(
 def take_header(source: Source, loaded: Loaded, wanted: DurablePoint, now_ms: int) -> DurablePointFile:
     """Opens the header. Writes a new slot before the first append, unless the current one is exact (reliability 12)."""
     found = loaded.slot
-    if found is not None and loaded.same_boot and wanted.says_the_same(found):
+    if found is not None and loaded.same_boot and wanted.has_same_facts_as(found):
         header = DurablePointFile(source.fs, source.directory, write=True)
         if header.refresh() == found:
             return header

@@ -40,7 +40,7 @@ def fitted(
     level = level_given(durability, options.durability)
     encoder = options.encoders.of(compression)
     if producer is not None or atomic:
-        pieces = checked_pieces(pieces, encoder, now_ms, _whose(producer, atomic))
+        pieces = checked_pieces(pieces, encoder, now_ms, _owner_of(producer, atomic))
     else:  # saves a call for each append
         for rows in pieces:
             encoder.check(rows, now_ms)
@@ -68,13 +68,13 @@ def refit(request: Request, options: Options, now_ms: int) -> None:
         request.encoder = FinishedBatches(options.config, options.encoders.timestamps, now_ms)
     else:
         encoder = options.encoders.of(compression)
-        request.pieces = checked_pieces(list(request.pieces), encoder, request.now_ms, _whose(request.producer, request.whole))
+        request.pieces = checked_pieces(list(request.pieces), encoder, request.now_ms, _owner_of(request.producer, request.whole))
         request.encoder = encoder
     request.level = level_given(durability, options.durability)
     request.options = options
 
 
-def _whose(producer: ProducerBatch | None, atomic: bool) -> str | None:
+def _owner_of(producer: ProducerBatch | None, atomic: bool) -> str | None:
     """Returns the beginning of the error for rows that do not fit into one batch; None if several are allowed."""
     return "a producer's" if producer is not None else "an atomic" if atomic else None
 

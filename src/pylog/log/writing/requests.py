@@ -405,5 +405,5 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
             requests.leave(request)
             raise
         if trace.waiting:
-            trace.tell()
+            trace.write_queued()
     return request.result()

@@ -83,7 +83,7 @@ class LogWriter:
         self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded))
         self.leader_epoch = max(loaded.leader_epoch, self.epochs.last, 0)
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
-        self._syncs = self._rolls = self._amid_roll = False  # the call syncs; a segment was filled; a roll is in progress
+        self._syncs = self._rolls = self._is_rolling = False  # the call syncs; a segment was filled; a roll is in progress
         state = self._open_active(loaded, state)
         remove_snapshots(source, loaded, self.active.next_offset)
         self.epochs.assign(self.leader_epoch, state.end_offset, loaded.epochs)
@@ -95,7 +95,7 @@ class LogWriter:
         self.stop = FailStop(source, header)
         held, file = self._held, self.active.file.raw
         held.hold_files(
-            header.file, file, is_deleted=header.says_deleted, is_changed=lambda: self.is_catching_up or header.changed()
+            header.file, file, is_deleted=header.marks_deleted, is_changed=lambda: self.is_catching_up or header.changed()
         )
         self.checked_offset = self.active.next_offset  # acknowledged records before it have had the right names
         slot = self.published.slot
@@ -145,7 +145,7 @@ class LogWriter:
 
         The header alone is not sufficient: a process that dies during an append does not change it.
         """
-        return not self._stale and self.published.is_current() and self.active.file.is_as_left(self.active.size)
+        return not self._stale and self.published.is_current() and self.active.file.is_unchanged_since(self.active.size)
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Adds the appends of another process. Returns False after any other change, or if the batches are not as expected.
@@ -199,7 +199,7 @@ class LogWriter:
                     self._append_piece(piece)
             self._commit(level)
         except BaseException as error:  # also for interrupts: no partial batch may precede the next append
-            if self.failure is None and not self._amid_roll:  # during a roll it cannot be undone
+            if self.failure is None and not self._is_rolling:  # during a roll it cannot be undone
                 self._settle()
             if isinstance(error, StorageFailedError):
                 error.offset = self.state.end_offset
@@ -328,7 +328,7 @@ class LogWriter:
             StorageFailedError: the disk is full. The log is unchanged, unless only the header could not be written for the new
                 segment; then the earlier records are in the log. Any other failure ends writing.
         """
-        full, can_undo, self._rolls, self._amid_roll = self.active, True, True, True
+        full, can_undo, self._rolls, self._is_rolling = self.active, True, True, True
         try:
             self.published.begin_change()
             if not full.file.trim(full.size):
@@ -342,10 +342,10 @@ class LogWriter:
             else:
                 can_undo = True
                 self.published.end_change()
-            self._amid_roll = False
+            self._is_rolling = False
         except StorageFailedError as error:
             if can_undo and error.passes:
-                self._amid_roll = False  # so that the append also ends, whose records may be in the log
+                self._is_rolling = False  # so that the append also ends, whose records may be in the log
             else:
                 self.break_off(error, "a segment could not be sealed")
             raise
