@@ -245,7 +245,7 @@ def test_a_task_that_got_no_thread_is_not_taken_for_one_that_runs(
     task.wait_for(2)
 
 
-def test_what_never_had_a_thread_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_had_a_thread_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     unable_to_start_threads(monkeypatch)
     background = Background()
     with pytest.raises(RuntimeError):

@@ -68,7 +68,7 @@ class BytesPath(os.PathLike[bytes]):
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", None, 7, ["x"], "\ud800", b"shop", BytesPath()])
-def test_what_is_no_path_is_refused(tmp_path: Path, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_no_path_is_refused(tmp_path: Path, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with refused(pylog.InvalidArgumentError, "path", unchanged=tmp_path):
         pylog.open(path)
@@ -275,7 +275,7 @@ def test_an_unknown_format_is_reported_and_never_cut_off(root: Path, magic: int,
 @pytest.mark.damaged("it was damaged on purpose")
 @pytest.mark.parametrize("kind", ["link", "link to nowhere", "fifo", "socket"])
 @pytest.mark.parametrize("segment", [0, 1])
-def test_what_stands_in_a_segments_place_and_is_no_file_is_refused(
+def test_a_directory_or_pipe_in_a_segments_place_is_refused(
     root: Path, tmp_path: Path, kind: str, segment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = segments_of(root)[segment]

@@ -64,7 +64,7 @@ def test_settings_of_a_topic_that_the_broker_deleted_are_not_those_of_one_it_mad
         assert (store.topic("txn").id, store.topic("txn").config.retention_ms) == (ANOTHER_ID, 3_600_000)
 
 
-def test_what_a_broker_would_set_aside_is_not_made_in_its_directory(directory: Path) -> None:
+def test_a_topic_that_a_broker_would_set_aside_is_not_created_in_its_directory(directory: Path) -> None:
     """It would be acknowledged, and gone when the broker starts."""
     with pylog.open(directory) as store:
         store.alter_topic("txn", retention_ms=-1)
@@ -152,7 +152,7 @@ def test_partitions_that_a_broker_has_not_are_not_made_at_the_next_opening(tmp_p
 
 
 @pytest.mark.slow
-def test_what_a_broker_deleted_before_it_died_keeps_no_other_topic_from_being_read(tmp_path: Path) -> None:
+def test_a_topic_that_a_broker_deleted_before_it_died_keeps_no_other_topic_from_being_read(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         for name in ("gone", "there"):
             store.create_topic(name)

@@ -233,7 +233,7 @@ def test_an_iterator_begun_before_the_end_says_so_at_its_next_step(watch: Watch,
 
 
 @pytest.mark.damaged("no: all is closed when the test ends")
-def test_what_was_returned_before_close_stays_readable(tmp_path: Path) -> None:
+def test_records_returned_before_close_stay_readable(tmp_path: Path) -> None:
     store = pylog.open(tmp_path, durability=Durability.OS)
     store.create_topic("t", segment_bytes=40_000)
     for number in range(5):

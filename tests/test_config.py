@@ -86,7 +86,7 @@ def test_the_defaults_are_kafkas_and_pylogs_own_options_are_off() -> None:
     assert config.changed() == {}
 
 
-def test_what_differs_from_the_defaults_can_be_kept_as_json_and_taken_back() -> None:
+def test_options_that_differ_from_the_defaults_can_be_kept_as_json_and_taken_back() -> None:
     config = TopicConfig(
         durability="interval:50",
         retention_group="größe 1",

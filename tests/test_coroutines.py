@@ -167,7 +167,7 @@ def test_an_asynchronous_producer_awaits_its_callbacks_in_the_event_loop(store: 
     assert {thread for _, thread in called} == {threading.get_ident()}
 
 
-def test_what_an_awaited_callback_raises_is_logged_and_the_send_goes_on(
+def test_an_error_of_an_awaited_callback_is_logged_and_the_send_continues(
     store: pylog.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def deliver(*_: object) -> None:
@@ -225,7 +225,7 @@ def test_a_listeners_coroutine_may_close_the_consumer(store: pylog.Store) -> Non
     assert store.group("g").describe().state == "Empty"
 
 
-def test_what_a_listeners_coroutine_raises_comes_out_of_the_poll(store: pylog.Store) -> None:
+def test_an_error_of_a_listeners_coroutine_comes_out_of_the_poll(store: pylog.Store) -> None:
     async def fail() -> None:
         raise ValueError("of the listener")
 

@@ -93,7 +93,7 @@ def limits_of_this_process() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("limits_of_this_process")
 @pytest.mark.parametrize("page", pages_that_run())
-def test_what_a_page_shows_runs_and_prints_what_the_page_says(
+def test_code_that_a_page_shows_runs_and_prints_the_output_on_the_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     runner, run = Runner(), run_blocks(page)
@@ -125,12 +125,12 @@ def test_the_readme_fits_on_a_screen() -> None:
     assert max(map(len, text.splitlines())) <= 160
 
 
-def test_what_is_not_run_is_little_and_says_why() -> None:
+def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
     unrun = {f"{block.page}: {block.heading}": block.not_run for page in pages() for block in code(page) if block.not_run}
     assert unrun == NOT_RUN
 
 
-def test_what_runs_elsewhere_does_run_there() -> None:
+def test_steps_that_run_elsewhere_do_run_there() -> None:
     for page in ELSEWHERE.keys() & set(pages()):
         assert Path(page).name in (PROJECT / ELSEWHERE[page]).read_text()
 

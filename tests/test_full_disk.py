@@ -117,7 +117,7 @@ ACTIONS: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ACTIONS)
-def test_what_frees_room_works_on_a_full_disk_and_appends_go_on(full: Store, disk: SmallDisk, name: str) -> None:
+def test_calls_that_free_room_work_on_a_full_disk_and_appends_continue(full: Store, disk: SmallDisk, name: str) -> None:
     before = disk.used()
     ACTIONS[name](full)
     assert disk.used() < before - 500_000

@@ -306,7 +306,7 @@ def in_a_program(directory: Path, text: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_a_dropped_producer_was_sent_is_in_the_log_when_the_interpreter_has_ended(tmp_path: Path) -> None:
+def test_records_sent_to_a_dropped_producer_are_in_the_log_when_the_interpreter_has_ended(tmp_path: Path) -> None:
     told = in_a_program(
         tmp_path / "d",
         """

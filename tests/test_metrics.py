@@ -35,7 +35,7 @@ def test_a_logs_metrics_are_its_offsets_and_sizes(tmp_path: Path) -> None:
     assert found["log_size_bytes"] == sum(file.stat().st_size for file in files)
 
 
-def test_what_this_process_wrote_is_counted_and_what_others_wrote_is_not(tmp_path: Path) -> None:
+def test_writes_of_this_process_are_counted_and_those_of_others_are_not(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s") as store, pylog.open(tmp_path / "s") as other:
         store.create_topic("t")
         other.log("t").append_many([VALUE] * 5)

@@ -108,7 +108,9 @@ def test_everything_that_pylog_creates_follows_the_umask(tmp_path: Path, mask_02
 @pytest.mark.slow
 @pytest.mark.pair("broker's directory", "compaction")
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o700])
-def test_what_root_creates_in_the_directory_of_another_owner_is_that_owners(tmp_path: Path, mask_027: int, mode: int) -> None:
+def test_files_that_root_creates_in_the_directory_of_another_owner_are_that_owners(
+    tmp_path: Path, mask_027: int, mode: int
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     home.chmod(mode)

@@ -83,7 +83,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_installed_is_what_runs_and_does_what_the_readme_shows(installed: Environment, tmp_path: Path) -> None:
+def test_the_installed_package_runs_and_does_as_the_readme_shows(installed: Environment, tmp_path: Path) -> None:
     where = "import importlib.metadata as m, pylog; print(pylog.__file__, pylog.__version__, m.version('pylogdb'))"
     path, *versions = installed.run("-c", where, cwd=tmp_path).split()
     assert Path(path).is_relative_to(installed.directory)

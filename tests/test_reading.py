@@ -77,7 +77,7 @@ def test_an_empty_topic_is_a_table_without_rows(shop: Path) -> None:
     assert table.schema.names == ["partition", "offset", "timestamp", "key", "value"]
 
 
-def test_what_is_wrong_is_said_at_once(shop: Path) -> None:
+def test_mistakes_are_reported_at_once(shop: Path) -> None:
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
         pylog.read_batches(shop, "other")
     with pytest.raises(pylog.UnknownTopicOrPartitionError):

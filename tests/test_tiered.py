@@ -85,7 +85,7 @@ def test_reading_from_the_beginning_never_silently_starts_at_the_local_log(root:
     assert str(LOCAL) in str(caught.value)
 
 
-def test_what_is_local_is_read_when_its_start_is_named(root: Path) -> None:
+def test_local_records_are_read_when_their_start_is_named(root: Path) -> None:
     with pylog.open(root, "r") as store:
         log = store.log("t")
         assert (log.start_offset, log.end_offset, log.remote_offsets) == (LOCAL, END, range(LOCAL))

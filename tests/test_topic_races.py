@@ -111,7 +111,7 @@ def test_a_topic_made_beside_its_deletion_is_new_and_keeps_its_records(
     assert values(log) == [b"new"]
 
 
-def test_what_was_acknowledged_after_a_race_is_there_when_the_store_is_opened_again(
+def test_records_acknowledged_after_a_race_are_there_when_the_store_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
@@ -299,7 +299,7 @@ def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_mean
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
 
 
-def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outlive_it(
+def test_state_of_a_partition_that_is_being_deleted_does_not_outlive_it(
     one: Store, two: Store, tmp_path: Path, halted: Callable[[], None]
 ) -> None:
     one.create_topic("t")

@@ -17,7 +17,7 @@ NAME = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("module", [charts, figures], ids=lambda module: module.__name__)
-def test_what_the_docstrings_show_holds(module: ModuleType) -> None:
+def test_examples_of_docstrings_hold(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert (found.attempted > 0, found.failed) == (True, 0)
 
@@ -104,7 +104,7 @@ def test_growth_is_a_curve_over_the_sizes_of_the_logs() -> None:
     assert ">1 M<" in drawn
 
 
-def test_what_has_no_place_on_a_chart_is_left_to_the_table() -> None:
+def test_figures_without_a_chart_are_left_to_the_table() -> None:
     shown = {name: svg for name, _, svg in pictures.draw([grown(1_000, 10), row("append"), row("none", measured=Sample((0,)))])}
     assert shown.keys() == {"append", "targets"}
     assert ">none<" not in shown["append"]

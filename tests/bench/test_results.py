@@ -12,7 +12,7 @@ from benchmarks.measure import Row, Sample, Target, at_least, at_most, race, tim
 from support.bench.made_up import grown, row, run, sample
 
 
-def test_what_was_kept_is_read_back_the_same(tmp_path: Path) -> None:
+def test_kept_results_are_read_back_the_same(tmp_path: Path) -> None:
     kept = run(row(), row("scan", 4.5, target=times(3), note="of a note"), grown(1_000, 20), row("open", target=at_most(50)))
     results.save(tmp_path / "new" / "some.json", kept)
     read = results.load(tmp_path / "new" / "some.json")

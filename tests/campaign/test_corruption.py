@@ -2,7 +2,7 @@
 
 Each bit of each file is flipped, each file is cut to each length, sectors come back empty, old or from elsewhere (reliability
 5, 8.3 suite 11). What cannot be promised is named where it is left out: sectors that hold whole good batches from elsewhere
-(`MISPLACED`), and what no pylog has sealed (`test_what_another_program_wrote_…`).
+(`MISPLACED`), and what no pylog has sealed (`test_records_of_another_program_…`).
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ def foreign_flips(*, outside: bool) -> list[Damage]:
     return [damage for damage in every if is_outside_of_checksums(damage) == outside]
 
 
-def test_what_another_program_wrote_is_as_safe_but_for_offsets_and_leader_epochs() -> None:
+def test_records_of_another_program_are_as_safe_except_for_offsets_and_leader_epochs() -> None:
     assert Laboratory(foreign()).complaints(foreign_flips(outside=False)[::23]) == []
 
 
-def test_what_another_program_wrote_under_a_flipped_offset_or_epoch_keeps_its_content() -> None:
+def test_records_of_another_program_under_a_flipped_offset_or_epoch_keep_their_content() -> None:
     """Those two fields are checked against the neighbours only: a batch at an end of the log may be served with other ones."""
     columns = ("timestamp", "key", "value", "headers")
     written = foreign().rows.select(columns).to_pylist()

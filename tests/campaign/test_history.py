@@ -130,7 +130,7 @@ def test_a_history_that_a_log_can_have_is_without_anomalies(history: list[Operat
 
 
 @pytest.mark.parametrize(("kind", "history"), BAD.values(), ids=BAD.keys())
-def test_what_no_log_can_do_is_found_and_named(kind: str, history: list[Operation]) -> None:
+def test_a_history_that_no_log_can_have_is_found_and_named(kind: str, history: list[Operation]) -> None:
     found = check(history)
     assert kind in {anomaly.kind for anomaly in found}, found
     assert check(list(reversed(history))) != []  # the order in which processes hand in their operations says nothing

@@ -460,7 +460,7 @@ def planted(path: Path, kind: str, elsewhere: Path) -> None:
 @pytest.mark.damaged("what was planted is found")
 @pytest.mark.parametrize("kind", ["link", "link to nowhere", "link to a directory", "pipe", "directory"])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_planted_in_a_files_place_is_not_followed_written_or_waited_for(root: Path, place: str, kind: str) -> None:
+def test_a_link_or_pipe_planted_in_a_files_place_is_not_followed_written_or_waited_for(root: Path, place: str, kind: str) -> None:
     path, elsewhere = root / place.format(seal=SEAL.lstrip(".")), root.parent / "elsewhere"
     planted(path, kind, elsewhere)
     before = listing(elsewhere)

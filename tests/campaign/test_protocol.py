@@ -170,7 +170,7 @@ def test_a_power_loss_ends_everybody_wherever_they_are() -> None:
     assert world.machine.power == Event("V", 1, "2", POWER, "3")
 
 
-def test_what_a_process_raises_ends_the_run_and_is_kept() -> None:
+def test_an_error_that_a_process_raises_ends_the_run_and_is_kept() -> None:
     world = Counting("")
     failing = Process("W", world.machine, [lambda: 1 // 0], lambda: None)
     world.machine.run([failing, world.process("V", "a")])
@@ -290,7 +290,7 @@ def ledger() -> Ledger:
 WHOLE = [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_what_was_acknowledged_is_right(ledger: Ledger) -> None:
+def test_acknowledged_records_are_right(ledger: Ledger) -> None:
     ledger.see(WHOLE, ledger.tick())
     assert (ledger.acknowledged, ledger.promised, ledger.safe) == (3, 3, 2)
 
@@ -350,7 +350,7 @@ def test_a_loss_of_power_may_take_what_was_soft_and_it_does_not_come_back(ledger
         ledger.see(WHOLE, ledger.tick())
 
 
-def test_what_a_reader_of_durable_records_saw_is_safe(ledger: Ledger) -> None:
+def test_records_that_a_reader_of_durable_records_saw_are_safe(ledger: Ledger) -> None:
     ledger.see(WHOLE, ledger.tick(), durable=True)
     ledger.lose_power()
     assert ledger.safe == 3
@@ -375,7 +375,7 @@ def test_a_truncation_whose_process_died_may_have_happened_or_not(ledger: Ledger
     assert ledger.promised == 3
 
 
-def test_what_replaces_records_that_a_truncation_may_have_taken_takes_them_all(ledger: Ledger) -> None:
+def test_a_replacement_of_records_that_a_truncation_may_have_removed_removes_them_all(ledger: Ledger) -> None:
     ledger.begin_cut(1).active = False
     ledger.acknowledge(ledger.begin(("x",), soft=False), 1)
     with pytest.raises(ViolationError, match="'c' came back at 2"):

@@ -49,7 +49,7 @@ def test_timestamps_stay_also_where_the_topic_has_log_append_time(tmp_path: Path
     assert records(tmp_path / "a", "t") == records(tmp_path / "b", "t")
 
 
-def test_what_was_aborted_is_not_copied_unless_asked_for(tmp_path: Path) -> None:
+def test_aborted_records_are_not_copied_unless_asked_for(tmp_path: Path) -> None:
     from support.golden.data import case
 
     source = case("4.3.0", "txn").log_directory
@@ -113,7 +113,7 @@ def test_a_topic_is_compacted_when_that_is_confirmed(shop: Path) -> None:
         (["prices", "--partition", "1"], 1, "partition 1 of"),
     ],
 )
-def test_what_cannot_be_compacted_is_refused(shop: Path, words: list[str], code: int, told: str) -> None:
+def test_a_log_that_cannot_be_compacted_is_refused(shop: Path, words: list[str], code: int, told: str) -> None:
     done = call("compact", shop, *words, "--yes")
     assert (done.code, done.output) == (code, b"")
     assert told in done.complaints

@@ -182,7 +182,7 @@ READING = (
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_what_only_reads_leaves_every_file_as_it_was(shop: Path, words: list[str]) -> None:
+def test_calls_that_only_read_leave_every_file_as_it_was(shop: Path, words: list[str]) -> None:
     def files() -> dict[Path, tuple[int, int]]:
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in shop.rglob("*")}
 

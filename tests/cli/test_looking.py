@@ -101,7 +101,7 @@ def test_directories_that_hold_the_same_are_told_so(shop: Path, backup: Path) ->
     assert call("compare", shop, backup, "--json").json["same"]
 
 
-def test_what_differs_is_reported_with_its_offset_and_code_1(shop: Path, backup: Path) -> None:
+def test_differences_are_reported_with_their_offset_and_code_1(shop: Path, backup: Path) -> None:
     with pylog.open(shop) as one, pylog.open(backup) as other:
         one.log("orders", 1).append_many([(b"k", b"x", [], 7)] * 2)
         other.log("orders", 1).append_many([(b"k", b"y", [], 7), (None, b"x", [], 7), (None, b"more", [], 7)])

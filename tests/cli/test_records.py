@@ -111,14 +111,14 @@ def test_read_committed_leaves_out_aborted_records() -> None:
         ("--count some", 2, "--count"),
     ],
 )
-def test_what_cannot_be_chosen_is_refused(shop: Path, options: str, code: int, told: str) -> None:
+def test_a_choice_that_does_not_exist_is_refused(shop: Path, options: str, code: int, told: str) -> None:
     done = call("cat", shop, "orders", *options.split())
     assert (done.code, done.output) == (code, b"")
     assert told in done.complaints
 
 
 @pytest.mark.damaged("a byte is flipped")
-def test_what_lies_before_damage_is_printed_and_the_place_is_reported(shop: Path) -> None:
+def test_records_before_damage_are_printed_and_its_position_is_reported(shop: Path) -> None:
     path = shop / "orders-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -238,7 +238,7 @@ def test_columns_may_have_other_names(shop: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "arrow", "csv", "parquet"])
-def test_what_cat_prints_produce_appends_as_it_was(shop: Path, tmp_path: Path, form: str) -> None:
+def test_produce_appends_records_as_cat_prints_them(shop: Path, tmp_path: Path, form: str) -> None:
     words = ["--to", "3"] if form == "csv" else []  # which cannot hold the last record
     printed = call("cat", shop, "orders", "--format", form, *words).output
     call("create", tmp_path / "other", "orders", "--partitions", 2)
@@ -372,14 +372,16 @@ def test_csv_takes_times_as_numbers_or_as_text_and_values_with_line_ends(shop: P
         ("--compression rar", b"a\n", 2, "--compression"),
     ],
 )
-def test_what_cannot_be_appended_is_named_and_nothing_is(shop: Path, options: str, stdin: bytes, code: int, told: str) -> None:
+def test_a_record_that_cannot_be_appended_is_named_and_nothing_is_appended(
+    shop: Path, options: str, stdin: bytes, code: int, told: str
+) -> None:
     done = call("produce", shop, "orders", *options.replace("''", "").split(" "), stdin=stdin)
     assert (done.code, done.output) == (code, b"")
     assert told in done.complaints
     assert [len(rows) for rows in content(shop, "orders")] == [4, 1]
 
 
-def test_what_was_appended_before_an_error_is_said(shop: Path) -> None:
+def test_records_appended_before_an_error_are_reported(shop: Path) -> None:
     batches = pa.table({"value": ["a", "b"]}).to_batches() + pa.table({"value": ["c" * 2_000_000]}).to_batches()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:

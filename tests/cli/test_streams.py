@@ -43,7 +43,7 @@ def test_a_closed_pipe_ends_a_command_with_141(shop: Path, line: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
+def test_a_command_whose_stdout_is_closed_ends_with_0(shop: Path) -> None:
     assert shell("pylog create shop new >&-", shop.parent) == (0, b"", "")
     with pylog.open(shop, mode="r") as store:
         assert "new" in store.topics()
@@ -145,7 +145,7 @@ ENCODINGS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENCODINGS, ids=str)
 @pytest.mark.parametrize("line", ["stats shop", "cat shop orders"])
-def test_what_an_encoding_does_not_have_is_escaped(shop: Path, line: str, environment: dict[str, str]) -> None:
+def test_characters_that_an_encoding_does_not_have_are_escaped(shop: Path, line: str, environment: dict[str, str]) -> None:
     done = shell(f"pylog {line}", shop.parent, **environment)
     assert (done.code, "Traceback" in done.complaints) == (0, False)
 

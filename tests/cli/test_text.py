@@ -33,7 +33,7 @@ def harmless(text: str) -> bool:
 @example(b"\xc2\x9b")
 @example(b"\x9b")
 @example(b"\\x1b")
-def test_what_is_shown_is_one_harmless_line_that_can_be_read_back(data: bytes) -> None:
+def test_shown_text_is_one_harmless_line_that_can_be_read_back(data: bytes) -> None:
     text = shown(data)
     assert harmless(text)
     assert "\n" not in text
@@ -52,7 +52,7 @@ def test_messages_and_json_are_harmless_too(text: str) -> None:
     assert json.loads(document) == text
 
 
-def test_what_people_write_is_not_escaped() -> None:
+def test_usual_text_is_not_escaped() -> None:
     assert shown("Grüße, 世界 👍") == "Grüße, 世界 👍"
     assert shown("ideographic\u3000space") == "ideographic\u3000space"
 

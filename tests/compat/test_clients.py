@@ -168,13 +168,15 @@ def test_partitioners_of_each_version_choose(memory: Servers) -> None:
         (("orders", b"x" * (1 << 20)), errors.MessageSizeTooLargeError),
     ],
 )
-def test_what_kafka_python_refuses_is_refused_with_its_class(memory: Servers, arguments: Any, error: type[Exception]) -> None:
+def test_calls_that_kafka_python_refuses_are_refused_with_its_class(
+    memory: Servers, arguments: Any, error: type[Exception]
+) -> None:
     with kafka.KafkaProducer(**memory) as producer, pytest.raises(error):
         producer.send(*arguments)
     assert reader(memory).topics() <= {"orders"}
 
 
-def test_what_a_broker_refuses_fails_the_future(memory: Servers) -> None:
+def test_a_record_that_a_broker_refuses_fails_the_future(memory: Servers) -> None:
     store = CLUSTERS.of(memory["bootstrap_servers"]).store
     store.create_topic("prices", cleanup_policy="compact")
     store.create_topic("short", max_message_bytes=1000)

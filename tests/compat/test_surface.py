@@ -88,7 +88,7 @@ def test_each_metric_is_there(client: str, memory: Servers) -> None:
     }
 
 
-def test_what_is_refused_says_so_with_an_error_of_kafka_pythons(memory: Servers) -> None:
+def test_refused_calls_raise_an_error_of_kafka_pythons(memory: Servers) -> None:
     with kafka.KafkaAdminClient(**memory) as admin:
         for row in of("KafkaAdminClient"):
             if row.state == REFUSED:

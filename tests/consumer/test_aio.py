@@ -54,7 +54,7 @@ def test_iteration_returns_each_record_and_commits_up_to_the_one_in_hand(store: 
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), -5, "1", None, True])
-def test_what_is_no_time_to_wait_is_refused_as_by_the_consumer_itself(store: pylog.Store, timeout: Any) -> None:
+def test_a_timeout_that_is_no_number_is_refused_as_by_the_consumer_itself(store: pylog.Store, timeout: Any) -> None:
     async def work() -> None:
         async with opened(store) as consumer:
             for poll in (consumer.poll, consumer.poll_arrow):
@@ -83,7 +83,7 @@ def test_polls_wait_and_the_event_loop_goes_on(store: pylog.Store) -> None:
     assert [record.value for record in last[T0]] == [b"10"]
 
 
-def test_what_a_cancelled_poll_had_found_comes_again(store: pylog.Store) -> None:
+def test_records_that_a_cancelled_poll_had_found_are_returned_again(store: pylog.Store) -> None:
     async def work() -> list[int]:
         async with opened(store) as consumer:
             for _ in range(5):
@@ -122,7 +122,7 @@ async def cancelled(waiting: asyncio.Future[Any]) -> None:
         await waiting
 
 
-def test_what_a_cancelled_iteration_had_found_comes_again(store: pylog.Store) -> None:
+def test_records_that_a_cancelled_iteration_had_found_are_returned_again(store: pylog.Store) -> None:
     async def work() -> list[int]:
         gate = Gate()
         async with opened(store, consumer_timeout_ms=50, value_deserializer=gate) as consumer:
@@ -285,7 +285,7 @@ def test_a_closed_consumer_says_so_and_closing_it_again_does_nothing(store: pylo
     assert store.offsets.position("g", T0) == 1
 
 
-def test_what_a_listener_raises_comes_out_of_the_first_close_alone(store: pylog.Store) -> None:
+def test_an_error_that_a_listener_raises_comes_out_of_the_first_close_alone(store: pylog.Store) -> None:
     class Listener(pylog.ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: object) -> None:
             raise ZeroDivisionError

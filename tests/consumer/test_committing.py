@@ -225,7 +225,7 @@ def test_a_commit_waits_for_those_before_it_and_for_their_callbacks(store: pylog
         assert (committed(store), called) == ({0: 3}, [None])
 
 
-def test_what_fails_in_the_background_is_reported_by_future_and_callback(store: pylog.Store) -> None:
+def test_failures_in_the_background_are_reported_by_future_and_callback(store: pylog.Store) -> None:
     called: list[Any] = []
     consumer = assigned(store, enable_auto_commit=False)
     future = consumer.commit_async({T0: 11}, lambda offsets, error: called.append(error))
@@ -336,7 +336,7 @@ def test_an_iteration_commits_what_was_returned_before(store: pylog.Store) -> No
     assert seen == [(0, None), (1, None), (2, None), (3, 3), (4, 3), (5, 3), (6, 6), (7, 6), (8, 6), (9, 9)]
 
 
-def test_what_was_in_hand_when_an_exception_came_is_returned_again(store: pylog.Store) -> None:
+def test_records_in_hand_when_an_exception_came_are_returned_again(store: pylog.Store) -> None:
     def use_it() -> None:
         with assigned(store) as consumer:
             consumer.poll(max_records=6)
@@ -355,7 +355,9 @@ def test_closing_without_a_commit_commits_nothing(store: pylog.Store) -> None:
         assert committed(store) == {}
 
 
-def test_what_has_not_moved_is_not_committed_again_before_it_could_expire(store: pylog.Store, clock: ManualClock) -> None:
+def test_a_position_that_has_not_moved_is_not_committed_again_before_it_could_expire(
+    store: pylog.Store, clock: ManualClock
+) -> None:
     log = store.log
     with assigned(store, auto_commit_interval_ms=1_000) as consumer:
         consumer.poll(max_records=100)
@@ -370,7 +372,9 @@ def test_what_has_not_moved_is_not_committed_again_before_it_could_expire(store:
         assert {found.commit_timestamp for found in store.offsets.fetch("g").values()} == {clock.now_ms()}
 
 
-def test_what_has_not_moved_does_not_expire_while_its_consumer_polls_however_short_offsets_are_kept(clock: ManualClock) -> None:
+def test_a_position_that_has_not_moved_does_not_expire_while_its_consumer_polls_however_short_offsets_are_kept(
+    clock: ManualClock,
+) -> None:
     short = OffsetsConfig(topic_num_partitions=1, retention_minutes=10, retention_check_interval_ms=1_000)
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=short) as store:
         store.create_topic("t", partition_count=2)

@@ -25,7 +25,7 @@ def test_members_share_the_partitions_and_each_record_comes_once(store: pylog.St
         assert owned(one) | owned(two) == set(range(4))
 
 
-def test_what_moves_to_another_member_is_committed_first_and_read_on_there(store: pylog.Store) -> None:
+def test_a_partition_that_moves_to_another_member_is_committed_first_and_read_on_there(store: pylog.Store) -> None:
     told = Told(store)
     with member(store, told) as one:
         seen = [(record.partition, record.offset) for _ in range(4) for part in one.poll().values() for record in part]

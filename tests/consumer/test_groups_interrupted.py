@@ -66,7 +66,7 @@ EVERYTHING = [(number, offset) for number in range(4) for offset in range(10)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
-def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+def test_a_partition_that_a_member_is_assigned_is_not_lost_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
     for line in steps(3):
         seen: list[tuple[int, int]] = []
         with member(store, enable_auto_commit=False) as one:
@@ -79,7 +79,9 @@ def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store
 
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
-def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+def test_a_partition_that_a_member_must_release_is_released_despite_an_interrupt(
+    store: pylog.Store, modules: tuple[str, ...]
+) -> None:
     for line in steps(3):
         seen: list[tuple[int, int]] = []
         with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
@@ -96,7 +98,7 @@ def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.St
 
 @pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
-def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+def test_a_partition_that_a_member_leaves_is_released_despite_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
     for line in steps(3):
         with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
             one.poll(max_records=1)
@@ -110,7 +112,7 @@ def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, mo
 
 
 @pytest.mark.slow
-def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, clock: ManualClock) -> None:
+def test_lost_partitions_are_not_read_after_an_interrupt(store: pylog.Store, clock: ManualClock) -> None:
     for line in steps(3):
         with member(store, enable_auto_commit=False, max_poll_interval_ms=10_000) as slow, member(store) as other:
             slow.poll()

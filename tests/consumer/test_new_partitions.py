@@ -56,7 +56,7 @@ GROWTHS: dict[str, Callable[[Store], tuple[str, int]]] = {
 @pytest.mark.parametrize("maker", ["the same store", "another one"])
 @pytest.mark.pair("option change", "groups")
 @pytest.mark.pair("groups", "second process")
-def test_what_is_sent_to_a_new_partition_is_read_from_its_first_record(
+def test_records_sent_to_a_new_partition_are_read_from_the_first_one(
     store: Store, other: Store, growth: Callable[[Store], tuple[str, int]], group: str | None, maker: str
 ) -> None:
     with store.consumer(group_id=group) as consumer:
@@ -117,7 +117,7 @@ def test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record(st
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_what_was_there_before_the_consumer_is_still_read_from_the_end(store: Store, group: str | None) -> None:
+def test_partitions_from_before_the_consumer_are_still_read_from_the_end(store: Store, group: str | None) -> None:
     store.create_topic("u", partition_count=2)
     store.log("u", 1).append(b"old")
     with store.consumer("t", group_id=group, enable_auto_commit=False if group else None) as consumer:

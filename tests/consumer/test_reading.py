@@ -199,7 +199,7 @@ def test_an_iteration_that_was_left_goes_on_where_it_was(consumer: Consumer) -> 
     assert sorted(values(consumer.poll()).items()) == [(0, list(range(5, 10))), (1, list(range(10))), (2, list(range(10)))]
 
 
-def test_what_a_poll_returned_an_iteration_that_had_it_in_hand_does_not_return_again(
+def test_records_that_a_poll_returned_are_not_returned_again_by_an_iteration_that_had_them_in_hand(
     consumer: Consumer, store: pylog.Store
 ) -> None:
     first = next(consumer)  # with it came records of the other partitions
@@ -256,7 +256,7 @@ def test_seek_goes_back_and_forth_whatever_was_read_ahead(store: pylog.Store) ->
     consumer.close()
 
 
-def test_what_comes_after_a_seek_to_the_end_is_returned(consumer: Consumer, store: pylog.Store) -> None:
+def test_records_after_a_seek_to_the_end_are_returned(consumer: Consumer, store: pylog.Store) -> None:
     consumer.poll()
     consumer.seek_to_end()
     append(store, 1, range(10, 11))
@@ -475,7 +475,7 @@ def test_other_partitions_are_returned_while_one_cannot_be_read(store: pylog.Sto
 
 
 @pytest.mark.slow
-def test_what_is_read_and_not_returned_is_bounded_however_many_partitions_there_are(
+def test_records_read_and_not_returned_are_bounded_however_many_partitions_there_are(
     store: pylog.Store, small_pieces: None
 ) -> None:
     store.create_topic("wide", partition_count=8, segment_bytes=1000)
@@ -495,7 +495,7 @@ def test_what_is_read_and_not_returned_is_bounded_however_many_partitions_there_
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
+def test_a_read_that_fails_ahead_is_tried_again_when_it_is_wanted(
     store: pylog.Store, small_pieces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(store, 0, range(10, 6_000))
@@ -579,7 +579,7 @@ def test_ints_of_numpy_are_ints(store: pylog.Store) -> None:
 
 
 @pytest.mark.parametrize("topic", [["t"], b"t", None])
-def test_what_is_no_topics_name_has_no_partitions_to_be_asked_for(consumer: Consumer, topic: Any) -> None:
+def test_a_value_that_is_no_topics_name_has_no_partitions(consumer: Consumer, topic: Any) -> None:
     with pytest.raises(pylog.InvalidArgumentError, match="is not a topic name"):
         consumer.partitions_for_topic(topic)
 

@@ -196,7 +196,7 @@ def test_a_listener_may_seek_in_what_it_is_given(store: pylog.Store) -> None:
         }
 
 
-def test_what_a_listener_raises_comes_out_of_poll_and_the_assignment_stands(store: pylog.Store) -> None:
+def test_an_error_that_a_listener_raises_comes_out_of_poll_and_the_assignment_stays(store: pylog.Store) -> None:
     def fail(what: str) -> None:
         raise ZeroDivisionError(what)
 

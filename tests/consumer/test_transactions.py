@@ -131,7 +131,7 @@ def test_iteration_steps_over_markers_too(path: Path, committed: Consumer) -> No
 
 
 @pytest.mark.damaged("a broker's directory without its leader epoch checkpoint")
-def test_what_is_committed_has_the_leader_epoch_of_the_last_record_returned(path: Path) -> None:
+def test_a_commit_has_the_leader_epoch_of_the_last_record_returned(path: Path) -> None:
     add(path, *(batch(2 * epoch, b"x", b"y", leader_epoch=epoch) for epoch in range(5)))
     with pylog.open(path) as store:
         consumer = store.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0)

@@ -75,7 +75,7 @@ def test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_returne
         assert read(consumer) == 1
 
 
-def test_what_iteration_has_in_hand_is_not_lost(store: pylog.Store) -> None:
+def test_records_that_an_iteration_has_in_hand_are_not_lost(store: pylog.Store) -> None:
     store.log("t").append_many([b"x"] * 100)
     read = []
     with store.consumer("t", auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:

@@ -100,7 +100,7 @@ def halted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("halted")
-def test_what_was_committed_for_a_topic_that_is_gone_has_no_lag(store: Store) -> None:
+def test_an_offset_committed_for_a_deleted_topic_has_no_lag(store: Store) -> None:
     store.offsets.commit("g", {T0: 3, U0: 0})
     store.delete_topic("u")
     (gone,) = [each for each in store.group("g").describe().partitions if each.partition == U0]
@@ -108,7 +108,7 @@ def test_what_was_committed_for_a_topic_that_is_gone_has_no_lag(store: Store) ->
     assert store.group("g").lag() == {T0: 7}
 
 
-def test_what_was_committed_beyond_the_end_has_a_negative_lag_as_in_kafkas_tools(store: Store) -> None:
+def test_an_offset_committed_beyond_the_end_has_a_negative_lag_as_in_kafkas_tools(store: Store) -> None:
     store.offsets.commit("g", {T0: 10})
     store.log("t", 0).truncate(6)
     assert store.group("g").lag() == {T0: -4}
@@ -124,7 +124,7 @@ def test_an_unused_group_is_not_found(store: Store, action: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, "g" * 32_768, "\ud800"])
-def test_what_is_no_groups_name_is_refused(store: Store, name: Any) -> None:
+def test_a_value_that_is_no_groups_name_is_refused(store: Store, name: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         store.group(name)
 
@@ -286,7 +286,7 @@ def test_offsets_are_deleted_by_topic_and_by_partition(store: Store) -> None:
         store.group("nobody").delete_offsets("t")
 
 
-def test_what_waits_for_a_transactions_end_is_deleted_too(tmp_path: Path) -> None:
+def test_offsets_that_wait_for_a_transactions_end_are_deleted_too(tmp_path: Path) -> None:
     with pylog.open(golden_data.case("4.3.0", "txn").copy(tmp_path / "txn")) as store:
         waiting = store.offsets.pending("g-txn-open")
         assert store.group("g-txn-open").delete_offsets("txn") == waiting != set()
@@ -401,7 +401,7 @@ def test_a_file_with_one_wrong_line_changes_no_group(store: Store, tmp_path: Pat
     assert ends(store) == written
 
 
-def test_what_lies_outside_of_the_log_is_clamped_in_a_file_too(store: Store, tmp_path: Path) -> None:
+def test_an_offset_outside_of_the_log_is_clamped_in_a_file_too(store: Store, tmp_path: Path) -> None:
     (tmp_path / "plan.csv").write_text("t,0,99\nt,1,0\n")
     plan = store.group("g").reset(from_file=tmp_path / "plan.csv")
     assert plan.partitions == (PlannedOffset(T0, 10, None, 99, "beyond end"), PlannedOffset(T1, 4, None, 0, "before start"))
@@ -476,7 +476,7 @@ def test_only_a_held_slot_shows_that_a_member_is_at_work() -> None:
     assert living_members({"a", "b", "c"}, [*slots, MemberSlot(True)]) == {"a", "b", "c"}  # anybody's
 
 
-def test_what_a_group_committed_whose_members_all_died_expires(fs: MemoryFileSystem) -> None:
+def test_offsets_of_a_group_whose_members_all_died_expire(fs: MemoryFileSystem) -> None:
     with opened(fs) as store:
         store.create_topic("t")
         store.offsets.commit("g", {T0: 0})

@@ -141,7 +141,7 @@ def test_a_revocation_begun_is_finished_when_the_partitions_are_meant_for_it_aga
     assert told[0].partitions[T3].offset == 6  # type: ignore[index,union-attr]
 
 
-def test_what_was_given_up_is_said_later_if_the_log_could_not_take_it(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_the_log_could_not_take_is_written_later(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = joining(), joining()
     settled(old)
     new.poll()
@@ -160,7 +160,7 @@ def failing(*_: object, **__: object) -> None:
     raise pylog.StorageFailedError("no room")
 
 
-def test_what_was_taken_in_the_log_only_is_taken_again(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_taken_in_the_log_only_is_taken_again(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = joining(), joining()
     settled(old)
     new.poll()

@@ -81,7 +81,7 @@ def test_a_damaged_slot_names_no_member_and_its_owner_writes_it_again(opened: li
     assert names(opened[1]) == [(True, "a")]
 
 
-def test_what_is_no_slot_is_taken_like_a_free_one(opened: list[MembersFile]) -> None:
+def test_bytes_that_are_no_slot_are_taken_like_a_free_one(opened: list[MembersFile]) -> None:
     opened[0]._file.write(memoryview(bytes(range(256)) + b"half"), 0)
     assert opened[0].slots() == [MemberSlot(False), MemberSlot(False)]
     for file, name in zip(opened, "abc", strict=True):

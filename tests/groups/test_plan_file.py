@@ -92,7 +92,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_its_neighbours(tmp_path: Pat
     assert (tmp_path / "plan.csv.tmp").read_text() == "the user's own"
 
 
-def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_readable_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"t,0,\xe9")
     with pytest.raises(InvalidArgumentError, match="latin is not UTF-8: byte 4"):
         read(tmp_path / "latin")
@@ -103,12 +103,12 @@ def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ".", "/", 5, None, b"plan.csv", "a\0b"], ids=repr)
-def test_what_is_no_path_is_refused(path: Any) -> None:
+def test_a_value_that_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="is not the path of a file"):
         read(path)
 
 
-def test_what_is_no_file_is_not_replaced_by_one_and_a_link_stays(tmp_path: Path) -> None:
+def test_a_directory_is_not_replaced_by_a_file_and_a_link_stays(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidArgumentError, match="is not a regular file"):
         write(tmp_path / "pipe", "x")

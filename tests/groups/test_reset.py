@@ -139,7 +139,7 @@ def test_a_duration_and_its_text_mean_the_same(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("duration", ["", "P", "PT", "P1DT", "1D", "P1W", "PT1H2", "P1H", "PT1.0000000001S", 60, None], ids=repr)
-def test_what_is_no_duration_is_refused(duration: Any) -> None:
+def test_text_that_is_no_duration_is_refused(duration: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="not a timedelta, or text such as"):
         milliseconds_of(duration)
 
@@ -166,7 +166,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=repr)
-def test_what_names_no_target_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_a_reset_without_a_target_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         target(**arguments)
 

@@ -166,7 +166,7 @@ def test_appending_works_after_a_truncation() -> None:
     assert offset_entries(whole)[4] == (5, 500)
 
 
-def test_what_was_written_reads_back() -> None:
+def test_written_indexes_read_back() -> None:
     builder = built(equal_batches(500, 300, base=77, first_timestamp=1000), 4096, base=77)
     builder.finish()
     offset_index, damaged = OffsetIndex.from_bytes(77, builder.offset_bytes(), 500 * 300)

@@ -131,7 +131,7 @@ GOOD = encoded(((51, 100), (60, 200)))
         (b"\xff" * 80, 0, True),
     ],
 )
-def test_what_is_taken_of_a_file(data: bytes, count: int, damaged: bool) -> None:
+def test_entries_that_are_used_of_a_file(data: bytes, count: int, damaged: bool) -> None:
     index, found = OffsetIndex.from_bytes(BASE, data, LOG_SIZE)
     assert (len(index), found) == (count, damaged)
 

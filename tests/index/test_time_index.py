@@ -78,7 +78,7 @@ def test_truncation_is_by_offset() -> None:
         (bytes(24) + encoded((5, BASE)), 0, True),  # something behind the zeros
     ],
 )
-def test_what_is_taken_of_a_file(data: bytes, count: int, damaged: bool) -> None:
+def test_entries_that_are_used_of_a_file(data: bytes, count: int, damaged: bool) -> None:
     index, found = TimeIndex.from_bytes(BASE, data)
     assert (len(index), found) == (count, damaged)
 

@@ -122,7 +122,7 @@ GOOD = index_of(*SIX).encoded()
         (GOOD + GOOD, 6, True),
     ],
 )
-def test_what_is_taken_of_a_file(data: bytes, count: int, damaged: bool) -> None:
+def test_entries_that_are_used_of_a_file(data: bytes, count: int, damaged: bool) -> None:
     index, found = TransactionIndex.from_bytes(0, data)
     assert (len(index), found) == (count, damaged)
 

@@ -37,7 +37,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_the_sync_is_not_tried_a
 
 
 @pytest.mark.parametrize("level", [Durability.SYNC, Durability.OS])
-def test_what_the_next_opening_keeps_of_a_failed_sync_outlives_the_power(level: Durability) -> None:
+def test_records_that_the_next_opening_keeps_of_a_failed_sync_outlive_the_power(level: Durability) -> None:
     """The cache shows bytes that no sync will ever write: who believes them must write them again."""
     disk = MemoryFileSystem()
     fs, _, log = a_log(disk)

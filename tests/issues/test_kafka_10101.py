@@ -10,7 +10,7 @@ from pylog.testing import MemoryFileSystem
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["power lost", "closed, then power lost"])
-def test_what_recovery_calls_durable_is_on_the_disk(closed: bool) -> None:
+def test_records_that_recovery_calls_durable_are_on_the_disk(closed: bool) -> None:
     fs = MemoryFileSystem()
     store = pylog.open("/data", fs=fs, clock=fs.clock, durability=Durability.OS)
     store.create_topic("t")

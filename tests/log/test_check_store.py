@@ -96,7 +96,7 @@ def test_an_unfinished_file_in_the_root_is_a_leftover_once_no_process_is_active(
     assert [(each.kind, Path(each.path).name) for each in found] == ([("leftover", "pylog.json.tmp")] if quiet else [])
 
 
-def test_what_another_thread_is_writing_in_the_root_is_no_leftover(root: Path) -> None:
+def test_a_file_that_another_thread_is_writing_in_the_root_is_no_leftover(root: Path) -> None:
     written = root / f"{LOG_START}.tmp"
     with pylog.open(root) as store, ThreadPoolExecutor(1) as pool:
         with manager_of(store).root.lock():

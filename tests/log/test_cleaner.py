@@ -97,7 +97,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(store: Store, log: pylo
     assert log.end_offset == len(before)
 
 
-def test_what_is_left_is_there_when_the_store_is_opened_again(path: Path, store: Store, log: pylog.Log) -> None:
+def test_remaining_records_are_there_when_the_store_is_opened_again(path: Path, store: Store, log: pylog.Log) -> None:
     put(log, "abcde" * 8)
     store.compact("t")
     expected = entries(log)
@@ -338,7 +338,7 @@ def test_a_tick_compacts_the_logs_that_are_due_dirtiest_first(store: Store, monk
     assert order == []
 
 
-def test_what_is_young_waits_for_the_least_lag(store: Store, clock: ManualClock) -> None:
+def test_young_records_wait_for_the_least_lag(store: Store, clock: ManualClock) -> None:
     store.create_topic("slow", **COMPACTED, min_compaction_lag_ms=10_000)
     log = store.log("slow")
     put(log, "abcdefgh" * 4)

@@ -90,7 +90,7 @@ def headers(log: pylog.Log, of: GoldenPartition) -> list[tuple[int, ...]]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", compacted_cases("/before"), ids=lambda partition: partition.id)
-def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_path: Path) -> None:
+def test_remaining_records_are_those_that_kafkas_cleaner_left(before: GoldenPartition, tmp_path: Path) -> None:
     """Record for record, for both isolation levels; batch for batch: segments, offsets, counts, times, producers, horizons."""
     name = before.case.replace("/before", "/after1")
     (after,) = (one for one in case(before.version, name).partitions if one.tp == before.tp)
@@ -114,7 +114,7 @@ AFTER = [one for one in compacted_cases("/after1", "/after2", "/after3") if one.
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("golden", AFTER, ids=lambda partition: partition.id)
-def test_what_kafka_has_compacted_is_compacted_on_and_keeps_the_last_record_of_each_key(
+def test_a_log_that_kafka_has_compacted_is_compacted_further_and_keeps_the_last_record_of_each_key(
     golden: GoldenPartition, tmp_path: Path
 ) -> None:
     """Tombstones whose time is over go, and with them nothing else."""

@@ -36,7 +36,7 @@ def test_a_log_that_was_never_compacted_is_dirty_from_its_start_to_its_active_se
     assert measured(segments(0, 10, 20)) == LogToClean(0, 20, 0, 200, overdue=False)
 
 
-def test_what_was_compacted_before_is_clean() -> None:
+def test_a_section_that_was_compacted_before_is_clean() -> None:
     assert measured(segments(0, 10, 20), 10) == LogToClean(10, 20, 100, 100, overdue=False)
 
 

@@ -73,7 +73,7 @@ def test_more_partitions_than_may_be_ready_for_writing_take_appends_in_turn(tmp_
 
 
 @pytest.mark.usefixtures("few")
-def test_what_others_appended_is_taken_once_however_often_writers_rest(tmp_path: Path) -> None:
+def test_records_of_others_are_taken_once_however_often_writers_rest(tmp_path: Path) -> None:
     """Taken twice it would look as if the file held it twice: damage where there is none."""
     with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
         one.create_topic("t", index_interval_bytes=100)

@@ -81,7 +81,7 @@ def test_an_append_syncs_if_its_level_says_so(log: pylog.Log, fs: HookedFileSyst
     assert log.end_offset == 3
 
 
-def test_what_is_acknowledged_has_been_synced_by_then(log: pylog.Log, fs: HookedFileSystem) -> None:
+def test_acknowledged_records_have_been_synced_before(log: pylog.Log, fs: HookedFileSystem) -> None:
     """Written, on its way to the disk, synced, published, in this order."""
     fs.calls.clear()
     log.append(b"1", durability=Durability.SYNC)
@@ -172,7 +172,7 @@ def test_every_way_to_append_takes_a_level(log: pylog.Log) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["disk", 0, True, Durability])
-def test_what_is_no_level_is_refused_before_anything_is_written(log: pylog.Log, wrong: object) -> None:
+def test_a_value_that_is_no_durability_is_refused_before_anything_is_written(log: pylog.Log, wrong: object) -> None:
     with pytest.raises(pylog.InvalidArgumentError):
         log.append(b"never", durability=wrong)  # type: ignore[arg-type]
     assert log.end_offset == 1
@@ -226,7 +226,7 @@ def test_closing_flushes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_durable_is_known_after_a_kill(tmp_path: Path) -> None:
+def test_the_durable_offset_is_known_after_a_kill(tmp_path: Path) -> None:
     with Neighbour() as other:
         other.run(
             "store = pylog.open(path); store.create_topic('t'); log = store.log('t')\n"
@@ -417,7 +417,7 @@ def test_other_partitions_go_on_when_the_sync_of_one_fails(store: Store, log: py
     assert store.log("other").append(b"1") == 1
 
 
-def test_what_a_failed_sync_left_is_written_again_before_it_is_called_durable(
+def test_records_that_a_failed_sync_left_are_written_again_before_they_are_called_durable(
     tmp_path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem
 ) -> None:
     """Its pages look clean to the system: a second sync alone would succeed and prove nothing."""

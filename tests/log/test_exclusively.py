@@ -14,7 +14,7 @@ from pylog.testing import MemoryFileSystem
 from support.engines import writer_of
 
 
-def test_what_is_appended_inside_goes_before_threads_that_wait() -> None:
+def test_records_appended_inside_come_before_those_of_waiting_threads() -> None:
     with pylog.open("/s", fs=MemoryFileSystem()) as store:
         store.create_topic("t")
         log = store.log("t")

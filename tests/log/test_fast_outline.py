@@ -97,7 +97,7 @@ def test_a_partition_that_is_not_there_is_not_seen(tmp_path: Path):
 
 
 @pytest.mark.parametrize("broker", [False, True])
-def test_what_is_no_longer_so_is_noticed(tmp_path: Path, broker: bool):
+def test_an_outline_that_is_no_longer_current_is_noticed(tmp_path: Path, broker: bool):
     root = filled(tmp_path / "shop")
     if broker:
         (root / f"{TOPIC}-0" / "durable-point").unlink()

@@ -87,7 +87,7 @@ def collected(batches: Iterable[pa.RecordBatch]) -> list[bytes | None]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-def test_what_comes_is_returned_as_it_comes_across_rolls(log: pylog.Log, either: pylog.Log) -> None:
+def test_new_records_are_returned_as_they_come_across_rolls(log: pylog.Log, either: pylog.Log) -> None:
     following = Following(lambda: either.follow(0, timeout_ms=SOON))
     for number in range(1, 40):
         append(log, [number])

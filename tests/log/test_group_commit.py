@@ -188,7 +188,7 @@ def test_appends_at_the_time_of_the_append_get_one_time_together(tmp_path: Path,
 # ---- failures --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused_before_it_is_written_hurts_no_other_append(log: pylog.Log) -> None:
+def test_a_record_that_is_refused_before_it_is_written_hurts_no_other_append(log: pylog.Log) -> None:
     """Of wrong type, too large, of an unknown codec."""
 
     def append(writer: int) -> list[int]:

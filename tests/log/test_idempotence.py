@@ -135,7 +135,7 @@ def test_sequence_numbers_go_on_at_0_after_the_last_number(log: pylog.Log) -> No
     assert log.append_batch([b"c"], producer=ProducerBatch(8, 0, 1)).offsets == range(6, 7)
 
 
-def test_what_it_is_numbered_with_stands_in_the_records_batches(log: pylog.Log) -> None:
+def test_the_producers_numbers_are_in_the_batches_of_the_records(log: pylog.Log) -> None:
     log.append_batch([b"a"], producer=ProducerBatch(2**48, 3, 0))
     log.append_batch(pa.table({"value": [b"b", b"c"]}), producer=ProducerBatch(2**48, 3, 1), compression="zstd")
     (frame,) = log.scan(columns=("producer_id", "producer_epoch", "sequence", "value"))
@@ -292,7 +292,7 @@ def test_a_batch_whose_sender_never_heard_of_it_because_the_process_was_killed_i
         assert values(log) == [b"0", b"1", b"2"]
 
 
-def test_what_producers_did_is_known_without_any_snapshot(path: Path) -> None:
+def test_the_state_of_producers_is_known_without_any_snapshot(path: Path) -> None:
     with pylog.open(path) as store:
         for sequence in range(20):
             send(store.log("small"), sequence)
@@ -425,7 +425,7 @@ def test_a_snapshot_beyond_the_end_is_deleted_before_the_log_gets_there(path: Pa
     store.close()
 
 
-def test_what_was_truncated_away_can_be_sent_again(log: pylog.Log) -> None:
+def test_truncated_batches_can_be_sent_again(log: pylog.Log) -> None:
     for sequence in range(5):
         send(log, sequence)
     log.truncate(2)

@@ -138,7 +138,7 @@ def test_a_thread_that_waits_for_one_that_is_interrupted_gets_an_error(
     assert log.append(b"3") == 1
 
 
-def test_what_other_processes_have_read_as_durable_is_not_taken_back_by_an_interrupt(
+def test_records_that_other_processes_have_read_as_durable_are_not_taken_back_by_an_interrupt(
     stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = (store.log("t") for store in stores)

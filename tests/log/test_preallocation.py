@@ -268,7 +268,7 @@ def test_two_writers_share_them(fs: MemoryFileSystem, store: Store) -> None:
 
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
-def test_what_a_crash_leaves_of_them_is_no_finding_and_is_cut_off_by_the_next_append(fs: MemoryFileSystem, ending: str) -> None:
+def test_zeros_that_a_crash_leaves_are_no_finding_and_the_next_append_cuts_them_off(fs: MemoryFileSystem, ending: str) -> None:
     after = crashed(fs, 4, ending)
     with opened(after, "r") as reading:
         assert values(reading.log("t")) == [VALUE] * 4
@@ -382,7 +382,7 @@ def test_one_file_is_verified_as_a_directory_is(fs: MemoryFileSystem) -> None:
     assert [each.finding.kind for each in found.affected] == ["behind"]
 
 
-def test_what_checkpoints_say_of_a_longer_log_is_reported_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:
+def test_a_checkpoint_of_a_longer_log_is_reported_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:
     after = crashed(fs, 4, "kill")
     file = after.create("/data/recovery-point-offset-checkpoint")
     file.write(memoryview(b"0\n1\nt 0 50\n"), 0)

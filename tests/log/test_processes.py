@@ -44,7 +44,7 @@ def bases(log: pylog.Log) -> list[int]:
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)
-def test_what_two_stores_append_in_turn_is_all_there_and_seen_at_once(one: Store, two: Store, level: Durability) -> None:
+def test_records_that_two_stores_append_in_turn_are_all_there_and_seen_at_once(one: Store, two: Store, level: Durability) -> None:
     logs = [one.log("t"), two.log("t")]
     for number in range(40):
         writer, reader = logs[number % 2], logs[1 - number % 2]

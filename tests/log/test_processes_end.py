@@ -173,7 +173,7 @@ def test_a_truncation_whose_process_is_killed_leaves_a_prefix_for_other_processe
 
 
 @pytest.mark.slow
-def test_what_a_process_that_died_in_a_truncation_left_is_never_taken_for_the_state_of_producers(path: Path) -> None:
+def test_a_snapshot_of_a_process_that_died_in_a_truncation_is_never_taken_for_the_state_of_producers(path: Path) -> None:
     """A snapshot of records that are gone says nothing of those that get their offsets."""
     with pylog.open(path) as one:
         log = one.log("t")

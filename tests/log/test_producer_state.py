@@ -227,7 +227,7 @@ def test_replaying_takes_gaps_and_lower_epochs_as_they_are() -> None:
     assert (log.only_producer.epoch, log.only_producer.batches) == (0, (Sequenced(3, 3, 2, 2),))
 
 
-def test_what_was_replayed_already_is_passed_over() -> None:
+def test_batches_that_were_replayed_already_are_passed_over() -> None:
     log = Written()
     for sequence in range(3):
         log.send(sequence=sequence)

@@ -128,7 +128,7 @@ def test_a_reader_goes_on_after_a_truncation_beyond_the_records_it_read(log: pyl
     assert values(reader) == texts(range(25))
 
 
-def test_what_was_truncated_is_out_of_range_for_a_reader(log: pylog.Log, reader: pylog.Log) -> None:
+def test_truncated_records_are_out_of_range_for_a_reader(log: pylog.Log, reader: pylog.Log) -> None:
     append(log, range(1, 30))
     assert reader.read(25).value == b"25"
     log.truncate(10)
@@ -170,7 +170,7 @@ def test_records_that_are_missing_below_the_published_end_are_damage(path: Path,
     assert [record.value for record in reader.records(0, 2)] == texts(range(2))
 
 
-def test_what_retention_deletes_is_out_of_range_for_a_reader(path: Path, store: Store, clock: ManualClock) -> None:
+def test_records_that_retention_deletes_are_out_of_range_for_a_reader(path: Path, store: Store, clock: ManualClock) -> None:
     store.create_topic("short", segment_bytes=300, retention_ms=1000)
     log = store.log("short")
     for number in range(20):

@@ -256,7 +256,7 @@ def test_a_reader_beside_a_broker_sees_what_it_appends(path: Path, store: Store,
 
 
 @pytest.mark.damaged("a writer died in it")
-def test_what_a_dead_writer_did_not_publish_is_not_taken_for_a_brokers(
+def test_records_that_a_dead_writer_did_not_publish_are_not_taken_for_a_brokers(
     path: Path, store: Store, log: pylog.Log, clock: ManualClock
 ) -> None:
     store.close()
@@ -269,7 +269,7 @@ def test_what_a_dead_writer_did_not_publish_is_not_taken_for_a_brokers(
         assert values(reading.log("t")) == texts(range(1))
 
 
-def test_what_a_writer_at_work_has_not_published_is_not_taken_for_a_brokers(
+def test_records_that_a_running_writer_has_not_published_are_not_taken_for_a_brokers(
     path: Path, log: pylog.Log, reader: pylog.Log
 ) -> None:
     """A broker was here after pylog wrote this partition, and pylog has the directory open now."""
@@ -356,7 +356,7 @@ def test_a_reader_that_saw_a_roll_finds_its_place_by_the_index_of_the_new_segmen
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 200_000])
-def test_what_lies_before_an_offset_is_reported_by_headers_as_by_a_walk(path: Path, store: Store, size: int) -> None:
+def test_the_batch_before_an_offset_is_reported_by_headers_as_by_a_walk(path: Path, store: Store, size: int) -> None:
     store.create_topic("u", segment_bytes=1 << 20)
     for count in (1, 40, 2, 1, 30):
         store.log("u").append_many([bytes(size)] * count)

@@ -142,7 +142,7 @@ def test_ages_are_asked_for_only_up_to_the_first_young_segment() -> None:
 WAITING = TopicConfig(retention_bytes=0, retention_group="billing")
 
 
-def test_what_the_group_has_not_read_stays() -> None:
+def test_records_that_the_group_has_not_read_stay() -> None:
     counts = {committed: decide(three_segments(), WAITING, committed=committed).count for committed in (0, 4, 5, 9, 10, 14, 15)}
     assert counts == {0: 0, 4: 0, 5: 1, 9: 1, 10: 2, 14: 2, 15: 3}
 

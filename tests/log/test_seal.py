@@ -396,7 +396,7 @@ def test_each_altered_interval_is_reported_and_none_between(tmp_path: Path) -> N
     assert SealedReader(seal).altered(region.buffer, region.table, region.shift) == expected
 
 
-def test_what_is_read_is_compared_before_it_is_used_although_its_interval_goes_on(tmp_path: Path) -> None:
+def test_headers_are_compared_before_they_are_used_although_their_interval_continues(tmp_path: Path) -> None:
     segment, seal = sealed(tmp_path)
     table = table_of(segment_bytes())
     first = next(batch for batch in range(11) if interval_of(seal, batch) == interval_of(seal, batch + 1))

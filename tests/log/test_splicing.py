@@ -33,7 +33,7 @@ def test_a_step_stays_as_it_is_while_the_next_one_is_made(parts: list[list[int]]
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2])
-def test_what_is_left_of_a_part_is_taken_from_where_it_lies(skip: int) -> None:
+def test_the_rest_of_a_part_is_read_from_its_position(skip: int) -> None:
     """Of a retry the first batches may be in the log already; one batch that is left does not begin the buffer."""
     fs, rows = MemoryFileSystem(), rows_from_records(None, [b"a" * 300, b"b" * 300, b"c" * 300], None, None, 0)
     (made,) = BatchEncoder(batch_bytes=1).encode(rows, 0, 0)

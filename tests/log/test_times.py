@@ -113,7 +113,7 @@ def test_closing_a_store_makes_no_record_younger(fs: Any, clock: ManualClock, du
 
 
 @pytest.mark.pair("retention by time", "second process")
-def test_what_another_store_appended_is_not_older_than_its_append(fs: Any, clock: ManualClock) -> None:
+def test_records_of_another_store_are_not_older_than_their_append(fs: Any, clock: ManualClock) -> None:
     with opened(fs, clock) as store, opened(fs, clock) as other:
         store.create_topic("t", retention_ms=7 * DAY)
         log = store.log("t")
@@ -131,7 +131,7 @@ def test_what_another_store_appended_is_not_older_than_its_append(fs: Any, clock
 
 @pytest.mark.slow
 @pytest.mark.pair("retention by time", "second process")
-def test_what_another_process_appended_to_a_real_file_system_stays(tmp_path: Path) -> None:
+def test_records_that_another_process_appended_to_a_real_file_system_stay(tmp_path: Path) -> None:
     program = "import pylog, sys; store = pylog.open(sys.argv[1]); store.log('t').append(b'theirs', timestamp=-1); store.close()"
     with pylog.open(tmp_path) as store:
         store.create_topic("t", retention_ms=60_000)
@@ -190,7 +190,7 @@ def test_a_clock_that_is_set_back_and_forth_makes_no_append_old(fs: Any, clock: 
 @pytest.mark.pair("timestamps", "retention by time")
 @pytest.mark.pair("retention by time", "second process")
 @pytest.mark.parametrize("also_appends", [False, True])
-def test_what_another_store_appended_is_not_old_after_the_clock_was_set_back_and_forth(
+def test_records_of_another_store_are_not_old_after_the_clock_was_set_back_and_forth(
     fs: Any, clock: ManualClock, also_appends: bool
 ) -> None:
     with opened(fs, clock) as store, opened(fs, clock) as other:

@@ -131,7 +131,7 @@ def test_seals_of_segments_that_a_broker_removed_go_when_the_log_is_opened_for_w
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("opened", [False, True])
-def test_what_a_broker_deleted_meanwhile_does_not_come_back_when_another_partition_is_written(
+def test_a_topic_that_a_broker_deleted_meanwhile_does_not_come_back_when_another_partition_is_written(
     path: Path, opened: bool, killed: bool
 ) -> None:
     """A broker notes the start in its checkpoint only: the header that pylog left beside the log knows an older one."""
@@ -273,7 +273,7 @@ def test_searches_by_time_and_offset_do_not_find_truncated_records(store: Store)
     assert log.split_offsets(0, 8, 100)
 
 
-def test_what_is_cut_off_is_gone_from_the_disk_when_the_call_returns(path: Path, log: pylog.Log) -> None:
+def test_truncated_bytes_are_gone_from_the_disk_when_the_call_returns(path: Path, log: pylog.Log) -> None:
     log.truncate(7)
     copy = path.with_name("copy")
     shutil.copytree(path, copy)

@@ -29,7 +29,7 @@ store = pytest.fixture(trimming.store)
 @pytest.mark.parametrize(
     ("age_s", "left"), [(13, [0, 5, 10]), (14, [0, 5, 10]), (14.001, [5, 10]), (19.001, [10]), (24, [10]), (24.001, [15])]
 )
-def test_what_is_older_than_the_topic_keeps_goes_a_segment_at_a_time(store: Store, age_s: float, left: list[int]) -> None:
+def test_records_older_than_the_topic_keeps_are_deleted_a_segment_at_a_time(store: Store, age_s: float, left: list[int]) -> None:
     """When all go, the active one too, a new one begins at the end."""
     log = aged(store, retention_ms=10_000)
     assert store.tick(now_ms=NOW + int(1000 * age_s)) == len({0, 5, 10} - set(left))
@@ -39,7 +39,7 @@ def test_what_is_older_than_the_topic_keeps_goes_a_segment_at_a_time(store: Stor
     assert log.append(digit(15)) == 15
 
 
-def test_what_is_more_than_the_topic_keeps_goes_and_never_more(store: Store) -> None:
+def test_segments_beyond_the_size_that_the_topic_keeps_are_deleted_and_never_more(store: Store) -> None:
     for size, left in ((1035, [0, 5, 10]), (691, [0, 5, 10]), (690, [5, 10]), (345, [10]), (344, [10]), (0, [15])):
         log = aged(store, name=f"keeps-{size}", retention_bytes=size)
         store.tick(now_ms=NOW)

@@ -49,7 +49,7 @@ def trims() -> list[tuple[str, Callable[[Store], object]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "trim"), trims(), ids=lambda each: each if isinstance(each, str) else "")
-def test_what_a_reader_has_in_hand_it_reads_to_its_end(
+def test_a_reader_reads_the_segment_that_it_has_in_hand_to_its_end(
     path: Path, store: Store, how: str, trim: Callable[[Store], object]
 ) -> None:
     """The files are renamed, and go when the last reader has let go: also those that it has not opened yet."""
@@ -133,7 +133,9 @@ def test_threads_that_read_while_the_log_is_trimmed_see_what_was_written_or_that
 # ---- crashes and failures ----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_crash_leaves_is_swept_when_the_partition_is_opened_for_writing(path: Path, store: Store, log: pylog.Log) -> None:
+def test_leftovers_of_a_crash_are_deleted_when_the_partition_is_opened_for_writing(
+    path: Path, store: Store, log: pylog.Log
+) -> None:
     store.close()
     left = [f"{number:020d}{suffix}" for number in (3, 5) for suffix in (".log.deleted", ".index.deleted", ".log.tmp")]
     left += [f"{5:020d}.log.cleaned", f"{15:020d}.snapshot.deleted", f"{7:020d}.snapshot.tmp"]

@@ -156,7 +156,7 @@ def test_a_time_search_finds_each_acknowledged_record_while_another_thread_rolls
 
 @pytest.mark.pair("truncation", "second process")
 @pytest.mark.parametrize("mode", ["rw", "r"])
-def test_what_another_process_truncated_and_replaced_is_never_read(mode: str) -> None:
+def test_records_that_another_process_truncated_and_replaced_are_never_read(mode: str) -> None:
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs, durability=Durability.OS) as other:
         other.create_topic("t", segment_bytes=2000)

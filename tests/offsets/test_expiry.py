@@ -95,7 +95,7 @@ def test_an_explicit_time_overrides_the_retention() -> None:
         )
 
 
-def test_what_an_open_transaction_has_committed_stays_and_its_group_too() -> None:
+def test_offsets_that_an_open_transaction_has_committed_stay_and_their_group_too() -> None:
     assert expired(group_of(None, 0, 0), PLACES[:1], NOW, 100, has_living_members=lambda: True) == Expiry(PLACES[1:], False)
 
 

@@ -53,7 +53,7 @@ def test_groups_and_their_offsets_are_those_that_kafkas_admin_client_reported(na
 
 
 @pytest.mark.parametrize("version", golden_data.VERSIONS)
-def test_what_a_transaction_has_committed_and_not_ended_is_pending(version: str) -> None:
+def test_offsets_that_an_open_transaction_has_committed_are_pending(version: str) -> None:
     case = golden_data.case(version, "txn")
     with pylog.open(case.log_directory, mode="r") as store:
         assert store.offsets.pending("g-txn-open")
@@ -62,7 +62,9 @@ def test_what_a_transaction_has_committed_and_not_ended_is_pending(version: str)
 
 
 @pytest.mark.parametrize("version", golden_data.VERSIONS)
-def test_what_an_open_transaction_has_committed_for_a_topic_goes_with_the_topic(version: str, tmp_path: Path) -> None:
+def test_offsets_that_an_open_transaction_has_committed_for_a_topic_are_deleted_with_the_topic(
+    version: str, tmp_path: Path
+) -> None:
     with pylog.open(golden_data.case(version, "txn").copy(tmp_path / "copy")) as store:
         before = {place.topic for place in store.offsets.pending("g-txn-open")}
         for topic in before:

@@ -97,7 +97,7 @@ def test_keys_have_the_bytes_that_kafkas_serializers_print_and_name_their_member
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LAYOUTS)
 @given(cut=st.integers(0, 100), garbage=st.binary(max_size=60))
-def test_what_is_no_such_value_is_corrupt_and_nothing_else(kind: int, cut: int, garbage: bytes) -> None:
+def test_bytes_that_are_no_such_value_are_corrupt_and_nothing_else(kind: int, cut: int, garbage: bytes) -> None:
     whole = next(
         bytes.fromhex(printed) for each, printed, _ in [*PRINTED, (TARGET_EPOCH, "0000 00000001 00", None)] if each == kind
     )

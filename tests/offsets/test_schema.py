@@ -143,7 +143,7 @@ COMMITS = st.builds(
 
 
 @given(COMMITS)
-def test_what_is_written_is_read_again(commit: OffsetAndMetadata) -> None:
+def test_written_records_are_read_again(commit: OffsetAndMetadata) -> None:
     assert commit.commit_timestamp is not None
     written = format_offset(commit.offset, commit.metadata.encode(), commit.leader_epoch, commit.commit_timestamp)
     assert written == reference_offset(3, Commit(commit))

@@ -37,7 +37,7 @@ fs = pytest.fixture(offsets.fs)
 store = pytest.fixture(offsets.store)
 
 
-def test_what_is_committed_is_fetched(store: Store) -> None:
+def test_committed_offsets_are_fetched(store: Store) -> None:
     store.offsets.commit("g", {T0: 3, ("t", 1): OffsetAndMetadata(10, "ünd 😀", 5)})
     store.offsets.commit("other", {T0: 1})
     assert store.offsets.fetch("g") == {T0: OffsetAndMetadata(3, "", None, NOW), T1: OffsetAndMetadata(10, "ünd 😀", 5, NOW)}
@@ -67,7 +67,7 @@ def test_an_empty_commit_writes_nothing(store: Store) -> None:
     assert OFFSETS_TOPIC not in store.topics()
 
 
-def test_what_fetch_returns_is_the_callers_own(store: Store) -> None:
+def test_the_result_of_fetch_is_the_callers_own(store: Store) -> None:
     store.offsets.commit("g", {T0: 3})
     store.offsets.fetch("g").clear()
     assert store.offsets.position("g", T0) == 3
@@ -220,7 +220,7 @@ def test_offsets_with_keys_of_the_old_version_get_tombstones_of_both(store: Stor
 # ---- several processes and threads -------------------------------------------------------------------------------------------
 
 
-def test_what_another_process_commits_or_deletes_is_seen_at_once(store: Store, fs: MemoryFileSystem) -> None:
+def test_commits_and_deletions_of_another_process_are_seen_at_once(store: Store, fs: MemoryFileSystem) -> None:
     with opened(fs.process()) as other, opened(fs.process(), mode="r") as reading:
         assert reading.offsets.fetch("g") == {}
         for offset in range(10):
@@ -282,7 +282,7 @@ def test_a_topic_that_another_process_deletes_starts_without_offsets(
     assert caplog.text == ""
 
 
-def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Store, fs: MemoryFileSystem) -> None:
+def test_offsets_committed_for_a_topic_are_deleted_with_it_and_nothing_else(store: Store, fs: MemoryFileSystem) -> None:
     """Else a group would go on in the next topic of this name where it was in the old one, and never read what comes before."""
     store.create_topic("tt", partition_count=2)
     store.offsets.commit("g", {T0: 3, T1: 5, ("tt", 0): 0})
@@ -298,7 +298,7 @@ def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Sto
     assert offsets_log(store, "g").end_offset == end  # there was nothing more to be deleted
 
 
-def test_what_is_committed_for_a_topic_made_again_meanwhile_stays(store: Store, fs: MemoryFileSystem) -> None:
+def test_offsets_committed_for_a_topic_that_was_created_again_meanwhile_stay(store: Store, fs: MemoryFileSystem) -> None:
     store.offsets.commit("g", {T0: 3, T1: 4})
     with opened(fs.process()) as other:
         forget = offset_manager_of(store.offsets).forgetting("t")

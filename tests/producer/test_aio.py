@@ -113,7 +113,7 @@ def test_a_send_that_waits_for_buffer_space_comes_before_later_ones(store: Store
     assert [record.value for record in store.log("t").records(start=1, end=41)] == [b"%d" % number for number in range(40)]
 
 
-def test_what_is_raised_while_others_wait_for_room_is_raised_by_its_own_send(store: Store, stopped: threading.Event) -> None:
+def test_an_error_while_others_wait_for_room_is_raised_by_its_own_send(store: Store, stopped: threading.Event) -> None:
     async def produce() -> None:
         async with small(store) as producer:
             tasks = await sent_with_a_full_buffer(producer)

@@ -205,7 +205,7 @@ def test_a_timeout_that_is_no_number_is_refused(store: Store, timeout: Any) -> N
 # ---- batches ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_sent_together_is_one_numbered_batch(store: Store) -> None:
+def test_records_sent_together_are_one_numbered_batch(store: Store) -> None:
     with store.producer(linger_ms=60_000) as producer:
         for _ in range(100):
             producer.send("one", b"v")
@@ -436,7 +436,7 @@ def test_options_of_kafka_pythons_that_mean_nothing_here_are_refused_with_what_t
         store.producer(bootstrap_servers="localhost:9092", retries=3)
 
 
-def test_what_a_serializer_or_a_partitioner_raises_is_raised_by_send(store: Store) -> None:
+def test_an_error_of_a_serializer_or_a_partitioner_is_raised_by_send(store: Store) -> None:
     def fail(*_: object) -> Any:
         raise ZeroDivisionError
 

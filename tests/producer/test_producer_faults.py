@@ -152,7 +152,9 @@ def test_closing_refuses_a_send_that_waits_for_buffer_space(store: Store, fs: Ho
     assert values(store.log("t")) == [b"first", b"v"]
 
 
-def test_what_close_has_no_time_for_is_refused(store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_close_has_no_time_for_are_refused(
+    store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate()
     fs.before("write", LOG, gate)
     producer = store.producer()
@@ -215,7 +217,7 @@ def test_after_a_failed_sync_every_record_fails_and_none_is_acknowledged() -> No
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["send", "send", "fail", "heal", "flush"]), max_size=30), st.integers(1, 3))
-def test_what_is_acknowledged_is_there_once_and_what_failed_is_not_whatever_writes_fail(steps: list[str], fault: int) -> None:
+def test_acknowledged_records_are_there_once_and_failed_ones_are_not_whatever_writes_fail(steps: list[str], fault: int) -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     with pylog.open("/s", fs=fs, durability=Durability.OS) as store:
         store.create_topic("t", segment_bytes=400)
@@ -371,7 +373,7 @@ def sent_places(sent: dict[bytes, pylog.RecordMetadata]) -> Iterator[pylog.Recor
 
 
 @pytest.mark.damaged("a link stands in the place of a file")
-def test_what_will_never_pass_is_reported_at_once(tmp_path: Path) -> None:
+def test_a_fault_that_will_not_pass_is_reported_at_once(tmp_path: Path) -> None:
     """A link in the place of a file: no call of the system has failed, and no time heals it."""
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

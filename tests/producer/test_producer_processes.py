@@ -181,7 +181,7 @@ if sys.argv[2] == "store":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["exit", "store"])
-def test_what_was_taken_is_in_the_log_when_a_callback_has_closed_the_producer_and_the_program_ends(
+def test_accepted_records_are_in_the_log_when_a_callback_has_closed_the_producer_and_the_program_ends(
     tmp_path: Path, end: str
 ) -> None:
     run(CLOSED_IN_A_CALLBACK, tmp_path / "s", end)
@@ -224,7 +224,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_what_a_child_of_multiprocessing_sent_is_in_the_log_when_it_returns(tmp_path: Path, method: str) -> None:
+def test_records_that_a_child_of_multiprocessing_sent_are_in_the_log_when_it_returns(tmp_path: Path, method: str) -> None:
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t")
     program = tmp_path / "program.py"

@@ -93,6 +93,6 @@ def test_a_table_that_cannot_be_sent_is_refused_as_a_whole(store: Store, columns
     assert [store.log("four", number).end_offset for number in range(4)] == [0, 0, 0, 0]
 
 
-def test_what_is_no_table_is_refused(store: Store) -> None:
+def test_a_value_that_is_no_table_is_refused(store: Store) -> None:
     with store.producer() as producer, pytest.raises(InvalidRecordError, match="not list"):
         producer.send_arrow("four", [b"a"])

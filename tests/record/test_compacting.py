@@ -158,7 +158,7 @@ fates = st.builds(Fate, *[st.booleans()] * 6) | st.just(Fate(no_horizon=True))
 @pytest.mark.slow
 @EXAMPLES
 @given(batches(), st.data(), st.integers(-1, 30), st.integers(0, 10**12))
-def test_what_is_left_of_batches_is_what_the_rules_say(found: list[Batch], data: Any, latest: int, horizon: int) -> None:
+def test_remaining_batches_are_those_of_the_rules(found: list[Batch], data: Any, latest: int, horizon: int) -> None:
     buffer, table = joined(found)
     count = sum(len(batch.records) for batch in found)
     dead = data.draw(st.sets(st.integers(0, max(0, count - 1))))

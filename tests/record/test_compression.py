@@ -100,9 +100,7 @@ def test_lz4s_level_9_is_the_fast_compressor_as_in_kafka() -> None:
 @pytest.mark.parametrize("codec", ALL, ids=codec_name)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("content", [noise, text, bytes])
-def test_what_was_compressed_is_what_comes_back_and_fits_the_bound(
-    codec: int, size: int, content: Callable[[int], bytes]
-) -> None:
+def test_compressed_data_is_returned_as_it_was_and_fits_the_bound(codec: int, size: int, content: Callable[[int], bytes]) -> None:
     data = content(size)
     result = compress(codec, data)
     assert len(result) <= compress_bound(size)

@@ -425,7 +425,7 @@ def test_encoding_into_small_outputs_loses_and_doubles_nothing(inputs: list[Inpu
 @pytest.mark.slow
 @EXAMPLES
 @given(cases.inputs)
-def test_what_is_encoded_decodes_to_the_same(inputs: list[Input]) -> None:
+def test_encoded_records_decode_to_the_same(inputs: list[Input]) -> None:
     assume(inputs)
     encoded, columns = cases.Encoder(50_000, 99).encode(inputs, 0, 0, 0, 300)
     data = b"".join(encoded)

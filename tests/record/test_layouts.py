@@ -147,7 +147,9 @@ def test_partitions_are_taken_from_a_dictionary(store: pylog.Store) -> None:
     ],
 )
 @pytest.mark.parametrize("way", WAYS)
-def test_what_cannot_be_read_without_loss_is_refused_in_words(store: pylog.Store, way: str, columns: Any, told: str) -> None:
+def test_values_that_cannot_be_read_without_loss_are_refused_in_words(
+    store: pylog.Store, way: str, columns: Any, told: str
+) -> None:
     with pytest.raises(InvalidRecordError, match=told):
         WAYS[way](store, pa.table(columns))
     assert store.log("t").end_offset == 0

@@ -116,14 +116,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("place", [0, 3, 19])
-def test_what_is_not_bytes_makes_no_column(place: int) -> None:
+def test_values_that_are_not_bytes_make_no_column(place: int) -> None:
     for wrong in WRONG:
         given: list[Any] = [b"v" * number for number in range(20)]
         given[place] = wrong
         assert packed_column(given) is None, wrong
 
 
-def test_what_is_no_list_makes_none() -> None:
+def test_values_that_are_no_list_make_no_packed_column() -> None:
     assert packed_column(UserList([b"a"])) is None
 
 

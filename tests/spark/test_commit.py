@@ -388,20 +388,20 @@ def repeat_after_each_crash(without: str) -> None:
         assert counted(values(fs, clock())) == ALL
 
 
-def test_what_was_decided_is_completed_though_the_rows_come_otherwise_the_second_time(fs: MemoryFileSystem):
+def test_a_decided_batch_is_completed_though_the_rows_come_otherwise_the_second_time(fs: MemoryFileSystem):
     fs = broken_off(fs, half_way)
     assert values(fs, clock())[1] == []
     commit(fs, clock(), stage(fs, OTHERWISE))
     assert values(fs, clock()) == SPLICED
 
 
-def test_what_was_decided_is_completed_even_if_no_rows_come_the_second_time(fs: MemoryFileSystem):
+def test_a_decided_batch_is_completed_even_if_no_rows_come_the_second_time(fs: MemoryFileSystem):
     fs = broken_off(fs, half_way)
     commit(fs, clock(), [])
     assert values(fs, clock()) == SPLICED
 
 
-def test_what_was_decided_is_completed_and_refused_if_other_rows_come_the_second_time(fs: MemoryFileSystem):
+def test_a_decided_batch_is_completed_and_refused_if_other_rows_come_the_second_time(fs: MemoryFileSystem):
     fs = broken_off(fs, half_way)
     for _ in range(2):
         with pytest.raises(InvalidArgumentError, match="comes with 19 rows, and was appended already with 18"):
@@ -511,7 +511,7 @@ def named(fs: Any, owner: ProcessName) -> str:
     return name
 
 
-def test_what_dead_jobs_left_goes_and_what_living_ones_have_stays(fs: MemoryFileSystem):
+def test_files_of_dead_jobs_are_deleted_and_files_of_living_ones_stay(fs: MemoryFileSystem):
     here = parent_process(fs.boot_id())
     living = named(fs, here)
     dead = [named(fs, here._replace(boot="00")), named(fs, here._replace(started=here.started + 1))]

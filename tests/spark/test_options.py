@@ -208,7 +208,9 @@ def test_latest_as_an_end_is_after_every_start():
 
 
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
-def test_what_the_connector_ignores_with_a_warning_is_ignored_with_a_warning(option: str, caplog: pytest.LogCaptureFixture):
+def test_options_that_the_connector_ignores_with_a_warning_are_ignored_with_a_warning(
+    option: str, caplog: pytest.LogCaptureFixture
+):
     with caplog.at_level(logging.WARNING):
         assert read(**{option: "1"}) == read()
     assert option in caplog.text
@@ -270,7 +272,7 @@ def test_a_limit_is_understood(option: str, value: str, limits: RateLimits):
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
     ],
 )
-def test_what_a_stream_cannot_be_asked_is_refused(options: dict[str, str], message: str):
+def test_options_that_a_stream_does_not_have_are_refused(options: dict[str, str], message: str):
     with pytest.raises(InvalidArgumentError, match=message):
         stream(**options)
 
@@ -341,6 +343,6 @@ def test_a_pyspark_that_is_too_old_for_streams_is_named(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("options", [{"endingOffsets": "earliest"}, {"groupId": "x", "endingOffsets": "x"}, {"topic": "orders"}])
-def test_what_no_read_can_be_asked_is_refused_at_once(options: dict[str, str]):
+def test_options_that_no_read_has_are_refused_at_once(options: dict[str, str]):
     with pytest.raises(InvalidArgumentError):
         any_options({"path": "/data", "subscribe": "orders"} | options)

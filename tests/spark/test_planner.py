@@ -87,7 +87,7 @@ def test_assign_takes_the_partitions_that_it_names(shop: Path):
     assert spans(shop, assign='{"orders": [1, 2], "returns": [0]}') == [("orders", 1, 0, 500), ("returns", 0, 0, 10)]
 
 
-def test_what_is_not_there_is_an_error_that_names_it(shop: Path, tmp_path: Path):
+def test_a_missing_path_is_an_error_that_names_it(shop: Path, tmp_path: Path):
     with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic a, b in .*shop"):
         spans(shop, subscribe="b,orders,a")
     with pytest.raises(UnknownTopicOrPartitionError, match=r"no partition orders-3, other-0 in"):
@@ -314,7 +314,7 @@ def test_a_slice_is_small_and_travels():
 # ---- while other processes delete ----------------------------------------------------------------------------------------
 
 
-def test_what_is_deleted_while_it_is_planned_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_partition_that_is_deleted_while_it_is_planned_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = make(tmp_path / "shop", orders=[1000])
     with pylog.open(path) as store:
         store.alter_topic("orders", file_delete_delay_ms=0, retention_ms=-1)

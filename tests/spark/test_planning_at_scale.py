@@ -85,7 +85,7 @@ def test_a_plan_is_small(tmp_path: Path):
     assert max(len(pickle.dumps(part, protocol=5)) for part in parts) < path + 90
 
 
-def test_what_predicates_leave_out_is_not_opened(tmp_path: Path, calls: Counter[str]):
+def test_partitions_that_predicates_leave_out_are_not_opened(tmp_path: Path, calls: Counter[str]):
     from pyspark.sql.datasource import EqualTo
 
     from pylog.spark.pushdown import pruning

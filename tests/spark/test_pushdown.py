@@ -165,7 +165,7 @@ def write(path: Path, batches: dict[tuple[str, int], list[list[int]]]) -> None:
     limits=st.sampled_from([{}, {"startingTimestamp": str(TIME + 20), "startingOffsetsByTimestampStrategy": "latest"}]),
     split=st.sampled_from([{}, {"maxBytesPerPartition": "200"}, {"maxRecordsPerPartition": "3"}, {"minPartitions": "9"}]),
 )
-def test_what_was_pruned_and_filtered_is_what_a_full_read_and_all_filters_give(contents, predicates, limits, split):
+def test_a_pruned_and_filtered_read_is_the_same_as_a_full_read_with_all_filters(contents, predicates, limits, split):
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory) / "store", contents)
         options = read_options({"path": f"{directory}/store", "subscribe": "a,ab,b", **limits, **split})
@@ -254,7 +254,7 @@ def test_an_upper_bound_of_time_leaves_out_nothing(shop: Path):
     ],
     ids=["offsets", "times", "half a millisecond", "null", "among none", "topics"],
 )
-def test_what_cannot_be_opens_no_partition(shop: Path, predicates: list[Filter], monkeypatch: pytest.MonkeyPatch):
+def test_predicates_that_match_nothing_open_no_partition(shop: Path, predicates: list[Filter], monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a partition was opened")
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_opens_no_partition(shop: Path, predicates: list[Filter],
     ],
     ids=str,
 )
-def test_what_is_not_certain_or_not_worth_a_task_is_left_to_spark(predicate: Filter):
+def test_predicates_that_are_uncertain_or_not_worth_a_task_are_left_to_spark(predicate: Filter):
     left, residual = pruning([predicate])
     assert residual == [predicate]
     assert left == NO_PRUNING

@@ -164,7 +164,9 @@ def test_a_partition_that_was_deleted_is_an_error_or_a_warning(shop: Path, gone:
     assert "does not find" in caplog.text
 
 
-def test_what_retention_removed_before_the_task_began_is_an_error_or_a_warning(shop: Path, caplog: pytest.LogCaptureFixture):
+def test_records_that_retention_removed_before_the_task_began_are_an_error_or_a_warning(
+    shop: Path, caplog: pytest.LogCaptureFixture
+):
     first, second, third, *_ = segments(shop)
     remove(first)
     remove(second)

@@ -128,7 +128,7 @@ def test_a_job_without_rows_leaves_nothing(spark: SparkSession, shop: Path):
     assert left_in(shop) == []
 
 
-def test_what_was_written_is_read_again(spark: SparkSession, shop: Path):
+def test_rows_that_were_written_are_read_again(spark: SparkSession, shop: Path):
     write(numbers(spark, 1000), shop, topic="orders")
     read = spark.read.format("pylog").options(path=str(shop), subscribe="orders").load()
     assert sorted(int(bytes(value)) for (value,) in read.select("value").collect()) == list(range(1000))
@@ -157,7 +157,7 @@ def test_what_was_written_is_read_again(spark: SparkSession, shop: Path):
         (["'x' AS value"], {"path": "/a,/b"}, "names 2 directories"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_any_task_runs(
+def test_columns_that_cannot_be_written_are_refused_before_any_task_runs(
     spark: SparkSession, shop: Path, columns: list[str], options: dict[str, str], told: str
 ):
     given = {"path": str(shop), "topic": "orders"} | options

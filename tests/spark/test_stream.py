@@ -317,7 +317,9 @@ def test_a_partition_that_begins_late_is_a_loss(shop: Store):
         assert again.trigger() == places("oranges", 0, range(20, 50))
 
 
-def test_what_retention_has_removed_is_a_loss_that_names_partitions_and_offsets(shop: Store, caplog: pytest.LogCaptureFixture):
+def test_records_that_retention_has_removed_are_a_loss_that_names_partitions_and_offsets(
+    shop: Store, caplog: pytest.LogCaptureFixture
+):
     with Engine(shop.path, maxOffsetsPerTrigger="14", **EARLIEST) as query:
         query.trigger()
     shop.log("orders", 0).delete_records(55)
@@ -473,7 +475,7 @@ def test_every_record_is_read_once_while_producers_append_and_the_cleaner_compac
     assert {record.offset for record in shop.log("prices").records()} <= set(prices)
 
 
-def test_what_retention_removes_under_a_running_query_is_read_or_reported(shop: Store):
+def test_records_that_retention_removes_under_a_running_query_are_read_or_reported(shop: Store):
     done = threading.Event()
 
     def work() -> None:
@@ -517,7 +519,7 @@ def test_each_micro_batch_that_is_done_is_committed_for_the_group(shop: Store):
     assert committed(shop) == {0: 100, 1: 40, 2: 0}
 
 
-def test_what_has_gone_is_not_committed(shop: Store):
+def test_positions_of_deleted_partitions_are_not_committed(shop: Store):
     make(shop, "returns", [10])
     both = {"subscribe": "orders,returns", "failOnDataLoss": "false", "groupId": "lag"} | EARLIEST
     with Engine(shop.path, **both) as query:

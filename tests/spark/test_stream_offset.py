@@ -66,7 +66,7 @@ def test_the_notes_have_names_that_no_topic_can_have():
     [{"orders": 1}, {"offset": 7}]
     + [{"orders": offsets} for offsets in ({"x": 1}, {"-1": 1}, {"0": -1}, {"0": "1"}, {"0": 1.5}, {"0": True})],
 )
-def test_what_is_not_a_place_in_a_stream_of_topics_is_refused(found: dict[str, Any]):
+def test_text_that_is_no_offset_of_a_stream_is_refused(found: dict[str, Any]):
     with pytest.raises(InvalidArgumentError, match="another query"):
         StreamOffset.from_json(found)
 

@@ -125,7 +125,7 @@ def test_changes_of_names_are_lost_one_by_one() -> None:
     assert [sorted(state) for state in whole_states(fs)] == [["a", "b"], ["A"], ["A", "b"], ["a"]]
 
 
-def test_what_lies_in_a_directory_whose_name_was_not_synced_goes_with_it() -> None:
+def test_files_in_a_directory_whose_name_was_not_synced_are_lost_with_it() -> None:
     fs = RecordingFileSystem()
     fs.make_directory("/d")
     write(fs, "/d/a", b"1").sync()
@@ -239,7 +239,7 @@ def test_a_dead_process_leaves_everything_that_it_asked_for_and_part_of_its_last
     assert [left(fs, crash) for crash in Moment.of(fs.recording, 3).deaths(random.Random(0))] == [{"a": b"abc"}]
 
 
-def test_what_a_dead_process_did_not_sync_can_still_be_lost_with_the_power() -> None:
+def test_records_that_a_dead_process_did_not_sync_can_still_be_lost_with_the_power() -> None:
     fs = RecordingFileSystem()
     write(fs, "/a", b"abc")
     fs.sync_directory("/")

@@ -105,7 +105,7 @@ def test_a_failed_write_leaves_nothing_and_a_short_one_its_first_half() -> None:
         assert memory.read("/a", 9) == wanted
 
 
-def test_what_a_failed_sync_left_is_read_but_never_on_the_disk() -> None:
+def test_records_that_a_failed_sync_left_are_read_but_never_on_the_disk() -> None:
     fs, memory, file = faulty()
     file.write(memoryview(b"xx"), 0)
     fs.fail("sync EIO")

@@ -59,7 +59,7 @@ def fails(number: int | set[int], call: Callable[[], object]) -> None:
 # ---- files -------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_read_from_any_position(here: Here) -> None:
+def test_written_bytes_are_read_from_any_position(here: Here) -> None:
     path = written(here, "a", b"0123456789")
     file = here[0].open(path)
     for position, size, wanted in ((0, 10, b"0123456789"), (3, 4, b"3456"), (8, 5, b"89"), (10, 3, b""), (50, 1, b"")):
@@ -158,7 +158,7 @@ def test_a_new_file_must_not_exist(here: Here) -> None:
     assert content(here, "a") == b"kept"
 
 
-def test_what_is_missing_is_reported_with_its_number_and_path(here: Here) -> None:
+def test_missing_files_are_reported_with_number_and_path(here: Here) -> None:
     fs, directory = here
     path = join(directory, "none")
     calls = [fs.open, fs.map, fs.list, fs.remove, fs.remove_tree, fs.sync_directory, lambda name: fs.rename(name, path + "2")]

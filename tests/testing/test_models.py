@@ -30,7 +30,7 @@ def accepted(model: LogModel, after: str, longest: str) -> list[str]:
     return [longest[:size] for size in range(len(longest) + 1) if ok(model, longest[:size], after)]
 
 
-def test_what_must_be_there_depends_on_the_level_and_on_what_happened() -> None:
+def test_promised_records_depend_on_the_level_and_on_the_kind_of_crash() -> None:
     model = model_of("ab", "cd", "ef")
     assert accepted(model, PROCESS_DEATH, "abcdef") == ["abcd", "abcde", "abcdef"]
     assert accepted(model, POWER_LOSS, "abcdef") == ["ab", "abc", "abcd", "abcde", "abcdef"]
@@ -49,7 +49,7 @@ def test_records_that_were_never_appended_there_are_noticed(found: str) -> None:
     assert not ok(model_of("a", "bc"), found, POWER_LOSS)
 
 
-def test_what_was_refused_and_cut_off_again_never_comes_back() -> None:
+def test_records_refused_and_cut_off_again_never_come_back() -> None:
     model = model_of("ab", "", "c")
     assert accepted(model, POWER_LOSS, "abc") == ["ab", "abc"]
     model.refused(2)
@@ -85,13 +85,13 @@ def test_a_log_whose_records_are_all_deleted_goes_on_at_its_end() -> None:
     assert not ok(model, "", POWER_LOSS, 0)
 
 
-def test_what_was_seen_after_a_power_loss_stays_and_what_was_lost_never_comes_back() -> None:
+def test_records_seen_after_a_power_loss_stay_and_lost_ones_never_come_back() -> None:
     promise = model_of("a", "bc").promise.adopted(Found(0, ("a", "b")), POWER_LOSS)
     model = LogModel(promise)
     assert accepted(model, POWER_LOSS, "abc") == ["ab"]
 
 
-def test_what_a_dead_process_left_can_still_be_lost_with_the_power() -> None:
+def test_writes_that_a_dead_process_left_can_still_be_lost_with_the_power() -> None:
     promise = model_of("a", "bc").promise.adopted(Found(0, ("a", "b", "c")), PROCESS_DEATH)
     model = LogModel(promise)
     assert accepted(model, PROCESS_DEATH, "abc") == ["abc"]

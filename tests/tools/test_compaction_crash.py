@@ -123,7 +123,7 @@ def lossy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("policy", ["skip", "quarantine", "truncate"])
-def test_what_an_emptied_segment_held_is_filled_there_and_not_in_the_segment_before(lossy: Path, policy: str) -> None:
+def test_records_of_an_emptied_segment_are_filled_there_and_not_in_the_segment_before(lossy: Path, policy: str) -> None:
     gone, following = bases(lossy)[2:4]
     assert ("missing", file_name(gone, LOG)) in told(verify(str(lossy)))
     done = repair(str(lossy), policy, execute=True)

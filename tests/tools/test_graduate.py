@@ -126,7 +126,7 @@ def test_a_plan_names_topics_properties_and_files_and_writes_nothing(shop: Path)
     assert "offsets.retention.minutes" not in found.properties
 
 
-def test_what_a_broker_would_do_at_once_is_reported(shop: Path) -> None:
+def test_changes_that_a_broker_would_make_at_once_are_reported(shop: Path) -> None:
     with pylog.open(shop) as store:
         store.create_topic("old", segment_bytes=120)
         for number in range(4):
@@ -199,7 +199,7 @@ def _a_torn_end(shop: Path) -> None:
         (_a_torn_end, CorruptionError, "has 30 bytes after its end; remove .*cleanshutdown"),
     ],
 )
-def test_what_would_go_wrong_with_a_broker_is_refused(
+def test_a_graduation_that_would_go_wrong_with_a_broker_is_refused(
     shop: Path, spoil: Callable[[Path], None], error: type[Exception], told: str
 ) -> None:
     spoil(shop)
@@ -234,7 +234,7 @@ def test_a_node_id_that_no_broker_can_have_is_refused(shop: Path, node_id: objec
 
 
 @pytest.mark.damaged("a file is removed, which checking at the end would have made")
-def test_what_was_written_can_be_taken_back_to_the_byte(shop: Path) -> None:
+def test_written_files_can_be_taken_back_to_the_byte(shop: Path) -> None:
     (shop / "orders-1" / "partition.metadata").unlink()
     before = files(shop)
     found = plan_graduation(str(shop))

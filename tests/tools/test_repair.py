@@ -223,7 +223,7 @@ def test_damage_before_the_logs_start_does_not_make_truncate_empty_the_log(tmp_p
     assert verify(str(root)).ok
 
 
-def test_what_cannot_be_read_is_left_alone_and_the_others_are_repaired(tmp_path: Path):
+def test_a_partition_that_cannot_be_read_is_left_alone_and_the_others_are_repaired(tmp_path: Path):
     damaged = variant("flip-crc-last")
     root = damaged.copy(tmp_path / "data")
     shutil.copytree(root / damaged.pristine.tp, root / "other-0")

@@ -107,7 +107,7 @@ def test_progress_reaches_the_end(shop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_damaged_is_left_out_and_reported() -> None:
+def test_damaged_records_are_left_out_and_reported() -> None:
     for damaged in golden_data.corrupt_variants():
         if damaged.base != "mixed-codecs" or damaged.variant.startswith("cut-") or damaged.variant.endswith("-missing"):
             continue  # where something is gone without a trace, only checkpoints and seals know: `verify` asks them
@@ -135,7 +135,7 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["4.3.0", "2.8.2"])
-def test_what_brokers_wrote_is_counted_as_their_records_are(name: str) -> None:
+def test_batches_of_brokers_are_counted_as_their_records_are(name: str) -> None:
     golden = golden_data.case(name, "txn")
     found = [topic for topic in collect(str(golden.log_directory)) if topic.name == "txn"]
     with pylog.open(golden.log_directory, mode="r") as store:

@@ -140,7 +140,7 @@ def test_nothing_is_written_and_nothing_locked(tmp_path: Path):
         path.chmod(0o700)
 
 
-def test_what_cannot_be_read_is_distinguished_from_damage(tmp_path: Path):
+def test_files_that_cannot_be_read_are_distinguished_from_damage(tmp_path: Path):
     root = golden_data.case("4.3.0", "mixed-codecs").copy(tmp_path / "data")
     log = root / "mixed-codecs-0" / "00000000000000000114.log"
     log.unlink()
@@ -167,7 +167,7 @@ def test_progress_reaches_the_size_of_the_files():
     assert steps[-1] == (size, size)
 
 
-def test_what_is_not_there_is_said():
+def test_missing_partitions_are_reported():
     with pytest.raises(NotALogDirectoryError, match="there is no directory"):
         verify("/nowhere")
     with pytest.raises((StorageFailedError, NotALogDirectoryError)):

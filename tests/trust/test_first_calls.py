@@ -103,7 +103,7 @@ def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeyp
     assert not global_compiler_lock.is_locked()
 
 
-def test_what_a_kernels_first_call_imports_is_imported_with_the_kernels() -> None:
+def test_modules_that_a_kernels_first_call_imports_are_imported_with_the_kernels() -> None:
     """numpy imports `numpy.ma` at its first use, and fails in a thread that uses it during another one's import."""
     code = "import sys, pylog.record.memory; print('numpy.ma' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

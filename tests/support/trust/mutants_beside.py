@@ -193,7 +193,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         file="pylog/record/memory.py",
         text="import numpy.ma  # ",
         replacement="# ",
-        tests=(_FIRST + "test_what_a_kernels_first_call_imports_is_imported_with_the_kernels",),
+        tests=(_FIRST + "test_modules_that_a_kernels_first_call_imports_are_imported_with_the_kernels",),
         why="RecursionError in threads that make the first calls of a process.",
     ),
     Mutant(

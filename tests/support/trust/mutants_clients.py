@@ -21,7 +21,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         text="    if not members or after.epoch == before.epoch:\n",
         replacement="    if True:\n",
         tests=(
-            "tests/consumer/test_new_partitions.py::test_what_is_sent_to_a_new_partition_is_read_from_its_first_record",
+            "tests/consumer/test_new_partitions.py::test_records_sent_to_a_new_partition_are_read_from_the_first_one",
             "tests/consumer/test_new_partitions.py::test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record",
         ),
         why="A group with latest misses the first records of a partition that is created while it is running.",
@@ -31,7 +31,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         file="pylog/consumer/standalone_membership.py",
         text="        if self._reads_new:\n",
         replacement="        if False:\n",
-        tests=("tests/consumer/test_new_partitions.py::test_what_is_sent_to_a_new_partition_is_read_from_its_first_record",),
+        tests=("tests/consumer/test_new_partitions.py::test_records_sent_to_a_new_partition_are_read_from_the_first_one",),
         why="A consumer without a group misses the first records of a new partition.",
     ),
     Mutant(

@@ -118,7 +118,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         text="    if parent.st_uid == _ROOT or os.fstat(descriptor).st_uid != _ROOT:\n",
         replacement="    if True:\n",
         tests=(
-            "tests/test_ownership.py::test_what_root_creates_in_the_directory_of_another_owner_is_that_owners",
+            "tests/test_ownership.py::test_files_that_root_creates_in_the_directory_of_another_owner_are_that_owners",
             "tests/test_ownership.py::test_the_owner_of_a_directory_goes_on_where_root_has_written",
         ),
         why="The owner of a directory cannot read the files that root's process leaves in it.",
@@ -483,7 +483,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         file="pylog/directory/locks.py",
         text="            self._file.give_room(len(self._fs.boot_id()))\n",
         replacement="            pass\n",
-        tests=("tests/test_full_disk.py::test_what_frees_room_works_on_a_full_disk_and_appends_go_on[tick]",),
+        tests=("tests/test_full_disk.py::test_calls_that_free_room_work_on_a_full_disk_and_appends_continue[tick]",),
         why="On a full disk retention frees nothing, because it writes a checkpoint first.",
     ),
     Mutant(
@@ -491,7 +491,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         file="pylog/log/partition_log.py",
         text=", partial(trimmer.truncate_segments, writer, end))",
         replacement=")",
-        tests=("tests/test_full_disk.py::test_what_frees_room_works_on_a_full_disk_and_appends_go_on[truncate]",),
+        tests=("tests/test_full_disk.py::test_calls_that_free_room_work_on_a_full_disk_and_appends_continue[truncate]",),
         why="On a full disk a truncation within a sealed segment has no room for the copy of that segment.",
     ),
     Mutant(

@@ -8,7 +8,7 @@ from support.trust.mutant import Mutant
 
 _OTHERS: Final = "tests/log/test_times.py::test_a_record_without_a_timestamp_keeps_its_segment_whatever_the_other_timestamps_are"
 _BACK_AND_FORTH: Final = (
-    "tests/log/test_times.py::test_what_another_store_appended_is_not_old_after_the_clock_was_set_back_and_forth"
+    "tests/log/test_times.py::test_records_of_another_store_are_not_old_after_the_clock_was_set_back_and_forth"
 )
 _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_its_first_timestamp_is_in_the_future_or_missing"
 
@@ -150,7 +150,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         file="pylog/log/writing/writer.py",
         text="        self.active.segment.note_others(self._clock.now_ms())\n",
         replacement="",
-        tests=("tests/log/test_times.py::test_what_another_store_appended_is_not_older_than_its_append",),
+        tests=("tests/log/test_times.py::test_records_of_another_store_are_not_older_than_their_append",),
         why="A record that another process appended a moment ago is deleted for the age of an earlier one.",
     ),
     Mutant(
@@ -215,7 +215,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         file="pylog/log/maintenance/retention_policy.py",
         text="    if config.retention_group is None:\n        return asked\n",
         replacement="    if True:\n        return asked\n",
-        tests=("tests/log/test_retention.py::test_what_the_group_has_not_read_stays",),
+        tests=("tests/log/test_retention.py::test_records_that_the_group_has_not_read_stay",),
         why="Retention deletes records that the retention group has not read.",
         quick=True,
     ),
@@ -318,8 +318,8 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         text="            is_known = offset < states.known.end_offset and not states.may_have_changed()\n",
         replacement="            is_known = offset < states.known.end_offset\n",
         tests=(
-            "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[rw]",
-            "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[r]",
+            "tests/log/test_views.py::test_records_that_another_process_truncated_and_replaced_are_never_read[rw]",
+            "tests/log/test_views.py::test_records_that_another_process_truncated_and_replaced_are_never_read[r]",
         ),
         why="read returns what another process has truncated and replaced.",
     ),
