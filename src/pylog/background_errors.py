@@ -17,7 +17,7 @@ from pylog.errors import CorruptionError
 from pylog.fs import FileKind, FileSystem, at_most, join, process_id, remove_derived, write_atomically
 
 BACKGROUND_ERRORS: Final = "pylog-background-errors.json"
-_MOST_CHARACTERS: Final = 1000  # of the message
+_MOST_CHARACTERS: Final = 600  # of the message: up to six bytes each, and a reader takes 4 KiB
 
 
 class BackgroundErrors(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def write_background_errors(fs: FileSystem, root: str, clock: Clock, count: int,
     """Notes an error. Raises nothing: the work that failed matters more. Only counts that are powers of two are written."""
     if count & (count - 1):
         return
-    message = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+    message = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()[:_MOST_CHARACTERS]
     with contextlib.suppress(Exception):
         noted = BackgroundErrors(count, clock.now_ms(), process_id(), message)
         write_atomically(fs, root, BACKGROUND_ERRORS, msgspec.json.encode(noted))

@@ -175,7 +175,8 @@ class Checkpoint:
             raise UnsupportedFormatError(message, path=self.path)
         if content.complaint is not None and content.data is not None:
             keep_damaged(self._fs, self._root, self._name, content.data or b"")
-        write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
+        data = OFFSETS.checked(_text_of(_rewritten(content.lines, changed, going)), self.path)
+        write_atomically(self._fs, self._root, self._name, data)
 
     def note(self, changed: Offsets) -> bool:
         """Changes optional lines. Returns False, with a warning in the log, if the file must not be changed."""

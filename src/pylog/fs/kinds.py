@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from pylog.errors import CorruptionError, PylogError, StorageFailedError
+from pylog.errors import CorruptionError, InvalidArgumentError, PylogError, StorageFailedError
 from pylog.fs.derived import DerivedFile, MappedFile, map_derived, read_derived, read_start
 from pylog.fs.protocols import Bytes, FileSystem
 
@@ -99,6 +99,22 @@ class FileKind(Generic[P, T]):
     def map_derived(self, fs: FileSystem, path: str, size: int = 0) -> MappedFile:
         """Maps a derived file that never changes again. Otherwise like `fetch_derived`."""
         return map_derived(fs, path, self.bound(size))
+
+    def checked(self, data: bytes, path: str, size: int = 0) -> bytes:
+        """Returns the new content of a file, if no reader refuses it for its size.
+
+        Args:
+            data: the content.
+            path: the file, for the error.
+            size: bytes of what it belongs to.
+
+        Raises:
+            InvalidArgumentError: the content has more bytes than its kind can have. The caller has written nothing.
+        """
+        if len(data) > self.bound(size):
+            message = f"{path} would have {len(data)} bytes, more than the {self.bound(size)} of {self.name}"
+            raise InvalidArgumentError(f"{message}; use fewer or shorter names in one directory", path=path)
+        return data
 
     def read(self, fs: FileSystem, path: str, *more: P.args, **named: P.kwargs) -> T | None:
         """Returns what a primary file holds; None if it does not exist. Raises as `fetch` and `parsed`."""

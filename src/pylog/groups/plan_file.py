@@ -33,10 +33,14 @@ def write(path: PathLike, text: str) -> None:
     """Replaces a file atomically; a symbolic link is followed.
 
     Raises:
-        InvalidArgumentError: the path exists and is not a file.
+        InvalidArgumentError: the path exists and is not a file, or the text is larger than `read` accepts.
         StorageFailedError: it cannot be written.
     """
-    replace_file(_checked_path(path), text.encode())
+    name, data = _checked_path(path), text.encode()
+    if len(data) > limits.MAX_PLAN_BYTES:
+        message = f"{name} would have {len(data)} bytes, more than the {limits.MAX_PLAN_BYTES} of a plan"
+        raise InvalidArgumentError(f"{message}; write several files of some groups each", path=name)
+    replace_file(name, data)
 
 
 def read(path: PathLike) -> tuple[str, str]:

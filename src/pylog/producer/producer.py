@@ -22,6 +22,7 @@ from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, Routes, too_large
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.record.builder import keyless
+from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import BatchMetadata, Header
 
@@ -340,6 +341,7 @@ def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
                 bytes.__len__(value)
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidRecordError("headers must be pairs of (str, bytes or None)") from error
+    check_headers(len(pairs), "a record")
     return pairs
 
 

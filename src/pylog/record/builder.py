@@ -39,6 +39,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.from_arrow import binary_of, check_timestamp, headers_of
+from pylog.record.header_columns import LEAST_HEADER_BYTES, check_headers
 from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.packed import packed_column
 from pylog.record.rows import (
@@ -263,16 +264,18 @@ class BatchEncoder:
         self._limit_text = limit_text or f"max_message_bytes={max_message_bytes}"
         self._keyed = keyed
         self._timestamps = timestamps
+        self._unchecked_bytes = min(max_message_bytes, LEAST_HEADER_BYTES * limits.MAX_BATCH_HEADERS)
 
-    def check(self, rows: Piece, now_ms: int) -> None:
+    def check(self, rows: Piece, now_ms: int, *, whole: bool = False) -> None:
         """Checks records before anything is written.
 
         Args:
             rows: the records.
             now_ms: the wall clock, in milliseconds.
+            whole: whether they form one batch.
 
         Raises:
-            RecordTooLargeError: a record could be larger than `max_message_bytes`.
+            RecordTooLargeError: a record could be larger than `max_message_bytes`, or has more headers than readers accept.
             InvalidTimestampError: a timestamp is too far from now.
             InvalidRecordError: a record has no key but needs one.
         """
@@ -280,8 +283,9 @@ class BatchEncoder:
             self._timestamps.check(rows, now_ms)
         if self._keyed and rows.lacks_a_key():
             raise keyless("a record")
-        if rows.size_bound <= self._max_message_bytes:
+        if rows.size_bound <= self._unchecked_bytes:
             return
+        check_headers(rows.header_count() if whole else rows.most_headers(), "a batch" if whole else "a record")
         largest = rows.largest_record()
         if largest > self._max_message_bytes:
             raise RecordTooLargeError(
@@ -353,23 +357,30 @@ class BatchEncoder:
     def _compressed(self, plain: Encoded) -> Encoded:
         """Returns the same batches with compressed records: a batch is compressed as a whole (storage-format 1.10).
 
-        Compression may enlarge a batch beyond `max_message_bytes`; such a batch stays uncompressed.
+        Compression may enlarge a batch beyond `max_message_bytes`; such a batch stays uncompressed, as does one with more record
+        bytes than readers decompress.
         """
         parts: list[memoryview] = []
         table = plain.table.copy()
         position = 0
         for batch in range(table.shape[1]):
             at, size = int(plain.table[POSITION, batch]), int(plain.table[SIZE, batch])
-            payload = plain.data[at + HEADER_SIZE : at + size]
-            sealed = compression.compress(self._codec, payload, level=self._level, reserve=HEADER_SIZE)
-            if len(sealed) <= self._max_message_bytes:
+            sealed = self._sealed(plain.data[at + HEADER_SIZE : at + size])
+            if sealed is not None:
                 _reseal(sealed, plain.data[at : at + HEADER_SIZE], self._attributes | self._codec)
                 table[ATTRIBUTES, batch] = self._attributes | self._codec
                 table[CRC, batch] = int.from_bytes(sealed[CRC_AT : CRC_AT + 4].tobytes(), "big")
-            parts.append(sealed.data if len(sealed) <= self._max_message_bytes else plain.data[at : at + size])
+            parts.append(plain.data[at : at + size] if sealed is None else sealed.data)
             table[POSITION, batch], table[SIZE, batch] = position, len(parts[-1])
             position += len(parts[-1])
         return Encoded(memoryview(b"".join(parts)), table)
+
+    def _sealed(self, payload: memoryview) -> Bytes | None:
+        """Returns compressed records after room for a header; None if they must stay as they are."""
+        if len(payload) > limits.MAX_BATCH_DECOMPRESSED_BYTES:
+            return None
+        sealed = compression.compress(self._codec, payload, level=self._level, reserve=HEADER_SIZE)
+        return sealed if len(sealed) <= self._max_message_bytes else None
 
 
 def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:

@@ -49,6 +49,14 @@ class FewRows(msgspec.Struct, frozen=True):
         """See `Rows.largest_record`."""
         return max(map(_room_for, self.records))
 
+    def header_count(self) -> int:
+        """See `Rows.header_count`."""
+        return sum(len(headers) for *_, headers in self.records)
+
+    def most_headers(self) -> int:
+        """See `Rows.most_headers`."""
+        return max(len(headers) for *_, headers in self.records)
+
     def lacks_a_key(self) -> bool:
         """See `Rows.lacks_a_key`."""
         return any(key is None for _, key, _, _ in self.records)

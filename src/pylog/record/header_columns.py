@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import DecompressionLimitError
+from pylog.errors import DecompressionLimitError, RecordTooLargeError
 from pylog.record import kernels, record_headers
 from pylog.record.batch import Bytes
 from pylog.record.layouts import HEADERS_TYPE
@@ -26,6 +26,16 @@ def too_many_headers() -> DecompressionLimitError:
     return DecompressionLimitError(
         f"it has more than {most} headers; scan it without the column 'headers', which pylog cannot hold"
     )
+
+
+def check_headers(count: int, whose: str) -> None:
+    """Raises RecordTooLargeError for more headers in a batch than pylog reads.
+
+    >>> check_headers(3, "a record")
+    """
+    if count > limits.MAX_BATCH_HEADERS:
+        message = f"{whose} with {count} headers has more than the {limits.MAX_BATCH_HEADERS} that pylog reads in a batch"
+        raise RecordTooLargeError(f"{message}; use fewer headers, or move their content to the value")
 
 
 def has_too_many_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> bool:

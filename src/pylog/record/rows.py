@@ -118,6 +118,15 @@ class Rows:
                 largest = max(largest, int(total.max()))
         return largest + MAX_RECORD_OVERHEAD
 
+    def header_count(self) -> int:
+        """Returns the number of headers of all records."""
+        ends = self.headers.ends
+        return int(ends[-1] - ends[0]) if ends.size else 0
+
+    def most_headers(self) -> int:
+        """Returns the largest number of headers of a record."""
+        return int(np.diff(self.headers.ends).max(initial=0))
+
     def lacks_a_key(self) -> bool:
         """Returns whether any record has no key."""
         if not self.keys.ends.size:

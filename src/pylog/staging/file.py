@@ -114,7 +114,7 @@ class StagingFile:
             durable: whether the file must survive a power loss, once its directory is synced.
         """
         entries = [_Entry(*partition, chunks) for partition, chunks in self._chunks.items()]
-        index = msgspec.json.encode(_Index(counts, entries, sorted(self.keyless)))
+        index = INDEXES.checked(msgspec.json.encode(_Index(counts, entries, sorted(self.keyless))), self._path)
         self._file.write(memoryview(index), self._position)
         if durable:
             self._file.sync()

@@ -149,7 +149,8 @@ def _damaged(path: str, why: str) -> CorruptionError:
 
 def write_intent(fs: FileSystem, root: str, intent: Intent) -> None:
     """Replaces a query's intent. It is durable when this returns."""
-    write_atomically(fs, root, intent_name(intent.query), msgspec.json.encode(intent.sealed()))
+    name = intent_name(intent.query)
+    write_atomically(fs, root, name, INTENTS.checked(msgspec.json.encode(intent.sealed()), join(root, name)))
 
 
 def needed_names(fs: FileSystem, root: str) -> set[str]:

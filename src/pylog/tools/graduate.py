@@ -266,8 +266,8 @@ def carry_out(graduation: Graduation, *, fs: FileSystem | None = None, clock: Cl
     with open_store(graduation.root, exclusive=True, fs=files, clock=time):
         if _logs(files, graduation.root) != graduation.logs:
             raise IllegalStateError(f"{graduation.root} has changed since the plan; plan again", path=graduation.root)
-        written = Written(1, [file.path for file in graduation.files])
-        write_atomically(files, graduation.root, RECORD, msgspec.json.encode(written) + b"\n")
+        written = msgspec.json.encode(Written(1, [file.path for file in graduation.files])) + b"\n"
+        write_atomically(files, graduation.root, RECORD, NOTES.checked(written, join(graduation.root, RECORD)))
         for file in graduation.files:
             write_atomically(files, join(graduation.root, file.directory), file.name, file.data)
     trace.line(trace.HANDED_OVER, path=graduation.root, files=[file.path for file in graduation.files])

@@ -176,7 +176,8 @@ def without(catalog: Catalog, names: Collection[str]) -> Catalog:
 
 def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
     """Replaces `pylog.json` atomically."""
-    write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
+    data = msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n"
+    write_atomically(fs, root, CATALOG, CATALOGS.checked(data, join(root, CATALOG)))
 
 
 def check_room(fs: FileSystem, root: str, name: str, count: int) -> None:

@@ -207,4 +207,33 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_what_grows.py::test_a_batch_with_too_many_headers_is_refused_after_the_records_before_it",),
         why="A batch of two kilobytes takes gigabytes as objects.",
     ),
+    Mutant(
+        name="a_writer_takes_more_headers_than_readers",
+        file="pylog/record/builder.py",
+        text="        check_headers(rows.header_count() if whole else rows.most_headers(), ",
+        replacement="        check_headers(0, ",
+        tests=(
+            (
+                "tests/test_written_is_read.py::"
+                "test_headers_that_a_writer_takes_are_read_and_more_are_refused_before_they_are_written[append_many]"
+            ),
+        ),
+        why="A record is acknowledged whose headers no reader takes.",
+    ),
+    Mutant(
+        name="a_writer_compresses_more_than_readers_decompress",
+        file="pylog/record/builder.py",
+        text="        if len(payload) > limits.MAX_BATCH_DECOMPRESSED_BYTES:\n            return None\n",
+        replacement="",
+        tests=("tests/test_written_is_read.py::test_records_of_more_bytes_than_a_reader_decompresses_stay_uncompressed[zstd]",),
+        why="A record is acknowledged that no reader decompresses.",
+    ),
+    Mutant(
+        name="a_catalog_outgrows_its_readers",
+        file="pylog/fs/kinds.py",
+        text='        if len(data) > self.bound(size):\n            message = f"{path} would',
+        replacement='        if False:\n            message = f"{path} would',
+        tests=("tests/test_written_is_read.py::test_a_catalog_that_readers_would_refuse_is_not_written",),
+        why="A new topic makes a store that does not open again.",
+    ),
 )

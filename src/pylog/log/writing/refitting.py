@@ -106,5 +106,5 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whol
         pieces = [joined_rows(pieces)]
         encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
     for rows in pieces:
-        encoder.check(rows, now_ms)
+        encoder.check(rows, now_ms, whole=bool(whole))
     return pieces
