@@ -76,9 +76,7 @@ DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
 OS_NAMES_OUTSIDE_FS = {"PathLike", "fspath"}
 
 LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, below the edges: why it is not at the top
-    "pylog.index.offset_index -> pylog.index.entries": "the kernels of numba: planning by headers does without them",
-    "pylog.index.time_index -> pylog.index.entries": "as in offset_index",
-    "pylog.log.reading.fast_outline -> pylog.segment.segment": "the kernels: a plan needs them only where headers do not tell",
+    "pylog.log.reading.fast_outline -> pylog.segment.segment": "takes long; a plan needs it only where headers do not tell",
     "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
     "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
     "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
@@ -144,6 +142,12 @@ class Module:
                 base = ".".join([*(above if node.level else []), *([node.module] if node.module else [])])
                 found += [(f"{base}.{alias.name}", node.lineno) for alias in node.names]
         return found
+
+    @property
+    def named(self) -> list[str]:
+        """The modules that its texts name, as `pylog.a.b` or `pylog.a.b:function`: a kernel loads its parts at its first call."""
+        texts = [node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        return [text.partition(":")[0] for text in texts if re.fullmatch(r"pylog(\.\w+)+(:\w+)?", text)]
 
 
 Modules = Mapping[str, Module]
@@ -350,7 +354,7 @@ def dead_modules(modules: Modules) -> Iterator[str]:
     alive = {
         target
         for module in modules.values()
-        for imported, _ in module.imports
+        for imported in [*(name for name, _ in module.imports), *module.named]
         for target in targets(imported, modules)
         if target != module.name
     }

@@ -7,22 +7,23 @@ key to one partition until a batch is full.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numba import types
 from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.arguments import is_int
 from pylog.awaitables import refuse_awaitable
 from pylog.errors import InvalidArgumentError
-from pylog.record.encoding import READ_INTS
+from pylog.record.kernel import kernel, work_of
 from pylog.record.kernels import OK
-from pylog.record.memory import BYTES, OUT_INTS, address, i64, kernel, load8, u64
+from pylog.record.memory import address, i64, load8, u64
 from pylog.record.rows import NO_BYTES, read_only
+from pylog.record.signatures import BYTES, INT64, OUT_INTS, READ_INTS
 
 Indexes = NDArray[np.int64]
 PartitionFunction = Callable[
@@ -197,4 +198,17 @@ def _hash_keys(data: Any, ends: Any, found: Any) -> int:
     return OK
 
 
-hash_keys = kernel(types.int64(BYTES, READ_INTS, OUT_INTS))(_hash_keys)
+@work_of(lambda data, ends, found: max(1, int(found.size)))  # noqa: ARG005 - as the kernel
+def hash_keys_plainly(data: Any, ends: Any, found: Any) -> int:
+    """Does the same as `_hash_keys`, without a compiler. Cost: about 1 µs a key of 8 bytes."""
+    edges, whole, hashed, status = ends.tolist(), data.tobytes(), [], OK
+    for first, end in itertools.pairwise(edges[: found.size + 1]):
+        if first < 0 or end < first or end > len(whole):
+            status = OUT_OF_BOUNDS
+            break
+        hashed.append(murmur2(whole[first:end]))
+    found[: len(hashed)] = hashed
+    return status
+
+
+hash_keys = kernel(INT64(BYTES, READ_INTS, OUT_INTS), pure="pylog.partitioner:hash_keys_plainly")(_hash_keys)

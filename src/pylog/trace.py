@@ -132,6 +132,8 @@ MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a st
 
 POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")
 
+KERNEL_COMPILED: Final = Event("kernels", "compiled", "Compiled a kernel, which was not in the cache")
+
 SPARK_COMMITTED: Final = Event("spark", "committed", "Appended the rows of a Spark job")
 SPARK_RESUMED: Final = Event("spark", "resumed", "Appended the rest of a micro-batch that a dead driver had decided")
 

@@ -17,7 +17,10 @@ from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
+from support.record.forms import each_form  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 
 def equal_batches(count: int, size: int, *, base: int = 0, first_timestamp: int = -1) -> Any:
@@ -195,7 +198,7 @@ def test_a_largest_timestamp_at_an_offset_that_goes_back_is_corruption() -> None
         builder.add(equal_batches(2, 100, first_timestamp=6), 2)
 
 
-@settings(max_examples=15 if INTERPRETED else 100)
+@settings(max_examples=15 if INTERPRETED else 50)
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(0, 600))
 def test_how_batches_are_cut_into_calls_changes_nothing(cuts: list[int], interval: int) -> None:
     table = equal_batches(40, 100, first_timestamp=3)

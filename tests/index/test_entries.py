@@ -15,10 +15,13 @@ from pylog.index import files
 from pylog.index.table import read_only
 from pylog.limits import INT32_MAX, INT64_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
+from support.record.forms import each_form  # noqa: F401 - a fixture
 from support.reference import index as reference
 
-EXAMPLES = settings(max_examples=25 if INTERPRETED else 250)
+pytestmark = pytest.mark.usefixtures("each_form")
+
+EXAMPLES = settings(max_examples=25 if INTERPRETED else 125)
 
 int32s = st.integers(-(2**31), INT32_MAX)
 int64s = st.integers(-(2**63), INT64_MAX)

@@ -11,7 +11,7 @@ from sortedcontainers import SortedDict
 
 from pylog.errors import InvalidArgumentError
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 
 BASE = 45
 LOG_SIZE = 1 << 20

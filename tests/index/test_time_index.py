@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pylog.errors import InvalidArgumentError
 from pylog.index.time_index import TimeIndex, TimestampOffset
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 
 BASE = 45
 EXAMPLES = settings(max_examples=25 if INTERPRETED else 250)

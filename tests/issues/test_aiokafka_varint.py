@@ -94,6 +94,7 @@ def test_no_byte_after_the_batch_is_read() -> None:
     """All of these once more, the page behind the batch forbidden: one byte too many is the end of the process."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     environment.pop("NUMBA_DISABLE_JIT", None)
+    environment["PYLOG_KERNELS"] = "compiled"
     program = "from issues.test_aiokafka_varint import decode_beside_a_forbidden_page as run; print(run())"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

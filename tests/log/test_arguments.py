@@ -12,7 +12,7 @@ from pylog import limits
 from pylog.errors import InvalidArgumentError, InvalidRecordError
 from pylog.log.arguments import rows_of
 from pylog.record.few import few_of
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 
 NOW = 1_700_000_000_000
 MANY = limits.FEW_RECORDS + 1

@@ -22,6 +22,9 @@ from pylog.partitioner import (
     partition_called,
 )
 from pylog.record.rows import read_only
+from support.record.forms import each_form  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 # groups-and-transactions 4.3: what Java's `Utils.murmur2` returns.
 VECTORS = {

@@ -18,7 +18,7 @@ from pylog.record import compression
 from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_records
 from pylog.record.format import CODEC_NAMES
 from pylog.record.from_arrow import rows_from_arrow
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from pylog.record.rows import Rows
 from support.record.steps import check_steps_stay
 from support.reference import records as reference

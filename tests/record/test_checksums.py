@@ -17,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.record import kernels, memory
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from support.record import cases, rooms
 from support.record.cases import HEAP
+from support.record.forms import each_form  # noqa: F401 - a fixture
 from support.record.rooms import EXAMPLES, TWO_RECORDS, columns_in
 from support.reference import records as reference
 from support.reference.records import Column
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
 
@@ -158,7 +161,7 @@ print([kernels.checksum(np.frombuffer(data, np.uint8), 3, end) for end in range(
 @pytest.mark.skipif(INTERPRETED or not platform.machine().startswith("x86"), reason="there is one way to make checksums")
 @pytest.mark.parametrize("processor", LESSER_PROCESSORS)
 def test_processors_that_can_do_less_make_the_same_checksums(processor: str) -> None:
-    lesser = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": LESSER_PROCESSORS[processor]}
+    lesser = {"PYLOG_KERNELS": "compiled", "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": LESSER_PROCESSORS[processor]}
     done = subprocess.run([sys.executable, "-c", SUMMING], env=os.environ | lesser, capture_output=True, text=True, check=True)
     data = random.Random(1).randbytes(2000)
     assert json.loads(done.stdout) == [reference.checksum(data, 3, end) for end in range(3, 2000, 61)]

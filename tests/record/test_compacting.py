@@ -17,9 +17,9 @@ from pylog.record import compacting, kernels
 from pylog.record.batch import scan_batches
 from pylog.record.compression import compress
 from pylog.record.format import LAST_OFFSET, POSITION, SIZE
+from pylog.record.kernel import INTERPRETED
 from pylog.record.key_map import KeyMap
 from pylog.record.legacy import LegacyRecord, decode_legacy, encode_legacy
-from pylog.record.memory import INTERPRETED
 from pylog.record.survivors import Judgement, Survivors
 from support.record.digests import key_digest
 from support.reference.compacting import Fate, Index, left_of, siphash

@@ -18,7 +18,7 @@ from pylog.record import compression
 from pylog.record.batch import Table, scan_batches
 from pylog.record.decoder import TYPES, RecordDecoder, schema_of
 from pylog.record.format import CODEC_NAMES
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from support.record import cases
 from support.record.cases import joined
 from support.reference import records as reference

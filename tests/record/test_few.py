@@ -27,7 +27,7 @@ from pylog.record.builder import (
 from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, few_rows, joined_rows, varint
 from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.from_arrow import rows_from_arrow
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from pylog.record.rows import Rows
 from pylog.record.types import ProducerBatch
 from support.reference import records as reference

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from pylog.record import kernels
 from support.record import cases, rooms
 from support.record.cases import joined
+from support.record.forms import each_form  # noqa: F401 - a fixture
 from support.record.rooms import EXAMPLES, columns_in
 from support.reference import finding as reference_finding
 from support.reference import records as reference
 from support.reference.finding import Question
 from support.reference.records import Batch
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
 

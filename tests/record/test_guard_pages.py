@@ -17,8 +17,9 @@ PROGRAM = Path(guard_pages.__file__)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), *sys.path])}
     environment.pop("NUMBA_DISABLE_JIT", None)  # interpreted kernels check each access themselves
+    environment["PYLOG_KERNELS"] = "compiled"
     command = [sys.executable, str(PROGRAM), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-from pylog.record import memory
+from pylog.record.kernel import SOURCES
 
 PACKAGE = Path(pylog.__file__).parent
+COMPILED = {"NUMBA_DISABLE_JIT": "0", "PYLOG_KERNELS": "compiled"}
 ASKING = """
 import numpy as np
 from pylog.record import kernels
@@ -24,7 +25,7 @@ print(kernels.checksum(np.arange(100, dtype=np.uint8), 0, 100), kernels.checksum
 
 def told_by(source: Path, cache: Path, before: str = "") -> tuple[int, int]:
     """A checksum that a new process makes with the package in `source`, and how many kernels it took from the cache."""
-    given = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"}
+    given = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache)} | COMPILED
     done = subprocess.run([sys.executable, "-c", before + ASKING], env=given, capture_output=True, text=True, check=True)
     checksum, hits = done.stdout.split()
     return int(checksum), int(hits)
@@ -81,7 +82,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.slow
 def test_a_child_forked_while_another_thread_compiles_a_kernel_compiles_its_own(tmp_path: Path) -> None:
     """numba compiles under one lock of the whole process, which that thread would have kept in the child for ever."""
-    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
+    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)} | COMPILED
     done = subprocess.run([sys.executable, "-c", FORKING], env=given, capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) > 0
 
@@ -109,7 +110,7 @@ def origins(tree: ast.Module) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_everything_that_kernels_are_made_of_is_in_the_digest_of_their_sources() -> None:
-    covered = {f"pylog.{name.removesuffix('.py')}" for name in memory.SOURCES}
+    covered = {f"pylog.{name.removesuffix('.py')}" for name in SOURCES}
     taken: set[str] = set()
     for file in PACKAGE.rglob("*.py"):
         tree = ast.parse(file.read_text())

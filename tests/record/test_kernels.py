@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from pylog.record import encoding, kernels
 from support.record import cases, rooms
 from support.record.cases import ALL, HEAP, joined
+from support.record.forms import each_form  # noqa: F401 - a fixture
 from support.record.rooms import EXAMPLES, TWO_RECORDS, columns_in
 from support.reference import records as reference
 from support.reference.records import Batch, Column, Input, Record, Rooms
+
+pytestmark = pytest.mark.usefixtures("each_form")
 
 wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
 

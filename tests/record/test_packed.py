@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 
 from pylog.limits import INT32_MAX
 from pylog.record import kernels
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from pylog.record.packed import join_packed, packed_column
 from support.record.cases import HEAP
+from support.record.forms import each_form  # noqa: F401 - a fixture
 from support.reference import records as reference
 
-EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
+pytestmark = pytest.mark.usefixtures("each_form")
+
+EXAMPLES = settings(max_examples=30 if INTERPRETED else 50)
 SIZES = [0, 1, 2, 31, 32, 33, 254, 255, 256, 257, 1000]
 LARGE = [65_534, 65_535, 65_536, 65_537, 200_000]
 

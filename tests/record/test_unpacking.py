@@ -16,7 +16,7 @@ from pylog.errors import CorruptionError, DecompressionLimitError, PylogError, U
 from pylog.record import compression, unpacking
 from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.format import BASE_OFFSET, CODEC_LZ4, HEADER_SIZE, POSITION, SIZE
-from pylog.record.memory import INTERPRETED
+from pylog.record.kernel import INTERPRETED
 from pylog.record.unpacking import BatchGroup, Unpacker
 from support.reference.records import Batch
 

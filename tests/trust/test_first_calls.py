@@ -7,12 +7,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 import pylog
-from pylog.record import memory
+from pylog.record import compiled
+from pylog.record.kernel import INTERPRETED, kernel
+from pylog.record.signatures import INT64
 from support.campaign import first_calls
 
 SOURCES = Path(pylog.__file__).parent
@@ -76,22 +80,20 @@ def test_a_type_that_is_prepared_late_is_found() -> None:
 
 
 def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    if memory.INTERPRETED:
+    if INTERPRETED:
         return  # kernels are not compiled here
-    compiled, inside = [], threading.Event()
+    compilers, inside = [], threading.Event()
 
-    @memory.kernel(memory.types.int64(memory.types.int64))
+    @kernel(INT64(INT64))
     def doubled(number: int) -> int:
         return 2 * number
 
-    make = type(doubled)._made
-
-    def counted(self: object, *, cache: bool) -> object:
-        compiled.append(threading.get_ident())
+    def counted(function: Any, signature: str, *, nogil: bool) -> Any:
+        compilers.append(threading.get_ident())
         inside.wait(0.2)  # so that all threads have called it before the first one has it
-        return make(self, cache=False)
+        return njit(signature, nogil=nogil)(function)
 
-    monkeypatch.setattr(type(doubled), "_made", counted)
+    monkeypatch.setattr(compiled, "compiled", counted)
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.append(doubled(21))) for _ in range(8)]
     for thread in threads:
@@ -99,12 +101,12 @@ def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeyp
     for thread in threads:
         thread.join()
     assert answers == [42] * 8
-    assert len(compiled) == 1
+    assert len(compilers) == 1
     assert not global_compiler_lock.is_locked()
 
 
 def test_modules_that_a_kernels_first_call_imports_are_imported_with_the_kernels() -> None:
     """numpy imports `numpy.ma` at its first use, and fails in a thread that uses it during another one's import."""
-    code = "import sys, pylog.record.memory; print('numpy.ma' in sys.modules)"
+    code = "import sys, pylog.record.compiled; print('numpy.ma' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told == "True\n"

@@ -85,7 +85,7 @@ def _version(name: str) -> str | None:
 
 def _kernels() -> Answer:
     """Checks that the kernels are compiled and cached."""
-    from pylog.record.memory import INTERPRETED
+    from pylog.record.kernel import INTERPRETED
 
     if INTERPRETED:
         advice = "unset NUMBA_DISABLE_JIT: it makes pylog a hundred times slower"
@@ -119,7 +119,7 @@ def _kernel_cache() -> str | None:
 def _cached_kernels(path: str) -> int:
     """Counts the cached kernels of this version of pylog, for any version of Python."""
     from pylog.fs import OsFileSystem
-    from pylog.record.memory import source_digest
+    from pylog.record.kernel import source_digest
 
     fs = OsFileSystem()
     return sum(entry.name.endswith(".nbi") and source_digest() in entry.name for entry in fs.list(path)) if fs.exists(path) else 0

@@ -9,7 +9,7 @@ following links, and closed on exec. A failed sync is never retried. Only files 
 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, remove_derived, set_aside
 from pylog.fs.door import Door
-from pylog.fs.environment import environment_variable
+from pylog.fs.environment import environment_variable, names_in, user_cache_directory
 from pylog.fs.gate import Gate, living
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
@@ -65,6 +65,7 @@ __all__ = [
     "is_path",
     "join",
     "living",
+    "names_in",
     "on_fork",
     "parent_of",
     "parent_process",
@@ -75,6 +76,7 @@ __all__ = [
     "resolved",
     "rooted",
     "set_aside",
+    "user_cache_directory",
     "write_and_close",
     "write_atomically",
 ]

@@ -9,25 +9,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import types
 
 from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, TIME_ENTRY, TIME_ENTRY_SIZE, TIME_OFFSET_AT
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
-from pylog.record.memory import (
-    BYTES,
-    OUT_BYTES,
-    OUT_LONGS,
-    address,
-    be32,
-    be64,
-    floor32,
-    floor64,
-    inlined,
-    kernel,
-    put32,
-    put64,
-)
+from pylog.record.kernel import inlined, kernel
+from pylog.record.memory import address, be32, be64, floor32, floor64, put32, put64
+from pylog.record.signatures import BYTES, INT64, OUT_BYTES, OUT_LONGS, PAIR, READ_COLUMNS
 
 # The state of `index_batches`, int64 each.
 BYTES_SINCE_ENTRY: Final = 0  # batch bytes since the last offset entry, including its batch
@@ -46,9 +34,7 @@ FULL: Final = 1  # an output table is full: call again with a larger one and the
 OUT_OF_RANGE: Final = 2  # the batch's last offset or position does not fit 31 bits
 OUT_OF_ORDER: Final = 3  # the batch's last offset is not larger than the last entry's
 
-_L = types.int64
-_COLUMNS = types.Array(types.int64, 2, "A", readonly=True)  # any layout: callers pass slices of a scan table
-_PAIR = types.UniTuple(types.int64, 2)
+_L = INT64
 
 
 def new_state(base_offset: int) -> Any:
@@ -85,13 +71,13 @@ def offset_floor(at, count, base_offset, offset):  # type: ignore[no-untyped-def
     return base_offset + be32(entry), be32(entry + POSITION_AT)
 
 
-@kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
+@kernel(PAIR(BYTES, _L, _L, _L), nogil=False, pure="pylog.index.pure:lookup_offset")
 def lookup_offset(table, count, base_offset, offset):  # type: ignore[no-untyped-def]
     """Returns (offset, position) where a search for `offset` starts; (base_offset, 0) if no entry is that early."""
     return offset_floor(address(table), min(count, len(table) // OFFSET_ENTRY_SIZE), base_offset, offset)
 
 
-@kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
+@kernel(PAIR(BYTES, _L, _L, _L), nogil=False, pure="pylog.index.pure:lookup_timestamp")
 def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-untyped-def]
     """Returns (timestamp, offset) of the last entry whose timestamp is at most `timestamp`; (-1, base_offset) if none is."""
     at = address(table)
@@ -105,7 +91,7 @@ def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-u
 # ---- making entries: O(1) a batch ------------------------------------------------------------------------------------------
 
 
-@kernel(_L(_COLUMNS, _L, _L, _L, _L, _L, OUT_LONGS, OUT_BYTES, OUT_BYTES))
+@kernel(_L(READ_COLUMNS, _L, _L, _L, _L, _L, OUT_LONGS, OUT_BYTES, OUT_BYTES), pure="pylog.index.pure:index_batches")
 def index_batches(columns, first, end, position, base_offset, interval, state, offset_table, time_table):  # type: ignore[no-untyped-def]
     """Appends the entries of batches `first` to `end - 1` of a scan table, as Kafka's append and recovery do (4.2.1, 4.3, C.1).
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, ClassVar, NamedTuple
 
+from pylog.index.entries import lookup_offset
 from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, count_at_most, valid_offset_entries
 from pylog.index.table import EntryTable, is_damaged, read_only
 
@@ -76,8 +77,6 @@ class OffsetIndex(EntryTable):
         >>> OffsetIndex(7, read_only(b""), 0).lookup(99)
         OffsetPosition(offset=7, position=0)
         """
-        from pylog.index.entries import lookup_offset  # a kernel: see `files`
-
         return OffsetPosition(*lookup_offset(self.table, self.count, self.base_offset, offset))
 
     def upper(self, offset: int) -> OffsetPosition | None:

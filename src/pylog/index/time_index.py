@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, ClassVar, NamedTuple
 
+from pylog.index.entries import lookup_timestamp
 from pylog.index.files import TIME_ENTRY_SIZE, TIME_OFFSET_AT, valid_time_entries
 from pylog.index.table import EntryTable, is_damaged, read_only
 
@@ -78,8 +79,6 @@ class TimeIndex(EntryTable):
         >>> TimeIndex(7, read_only(b""), 0).lookup(99)
         TimestampOffset(timestamp=-1, offset=7)
         """
-        from pylog.index.entries import lookup_timestamp  # a kernel: see `files`
-
         return TimestampOffset(*lookup_timestamp(self.table, self.count, self.base_offset, timestamp))
 
     def entry(self, index: int) -> TimestampOffset:

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from numba import types
-
-from pylog.record.crc32c import crc32c
 from pylog.record.format import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -28,18 +25,14 @@ from pylog.record.format import (
     POSITION,
     SIZE,
 )
+from pylog.record.kernel import inlined, kernel
 from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_RECORD, FULL, OK, SLACK, good_crc
 from pylog.record.memory import (
-    BYTES,
-    OUT_BYTES,
-    OUT_LONGS,
-    OUT_TABLE,
     address,
     be16,
     copy,
+    crc32c,
     i64,
-    inlined,
-    kernel,
     load8,
     load64,
     memcpy,
@@ -55,8 +48,7 @@ from pylog.record.memory import (
     varint_width,
     zigzag,
 )
-
-OUT_WORDS: Final = types.uint64[::1]
+from pylog.record.signatures import BOOLEAN, BYTES, INT64, OUT_BYTES, OUT_LONGS, OUT_TABLE, OUT_WORDS, UINT64
 
 # ---- digests -----------------------------------------------------------------------------------------------------------------
 
@@ -142,11 +134,7 @@ def _set_bit(bits, index):  # type: ignore[no-untyped-def]
     store8(bits + (index >> 3), i64(load8(bits + (index >> 3)) | (u64(1) << u64(index & 7))))
 
 
-@kernel(
-    types.int64(
-        BYTES, OUT_TABLE, OUT_LONGS, types.boolean, types.boolean, OUT_WORDS, OUT_BYTES, OUT_WORDS, types.uint64, types.uint64
-    )
-)
+@kernel(INT64(BYTES, OUT_TABLE, OUT_LONGS, BOOLEAN, BOOLEAN, OUT_WORDS, OUT_BYTES, OUT_WORDS, UINT64, UINT64))
 def index_keys(
     buffer: Any, table: Any, state: Any, enter: bool, verify: bool, keys: Any, dead: Any, scratch: Any, k0: int, k1: int
 ) -> int:
@@ -270,7 +258,7 @@ R_SIZE: Final = 8
 GROWTH: Final = 16  # bytes that a record may gain with another base timestamp: nine for its delta, and some for its length
 
 
-@kernel(types.int64(BYTES, OUT_TABLE, OUT_LONGS, OUT_LONGS, types.boolean, OUT_BYTES, OUT_BYTES))
+@kernel(INT64(BYTES, OUT_TABLE, OUT_LONGS, OUT_LONGS, BOOLEAN, OUT_BYTES, OUT_BYTES))
 def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, dead: Any, out: Any) -> int:
     """Copies batches without the dropped records; a batch that loses none is copied unchanged, in one piece.
 

@@ -11,12 +11,13 @@ from numba import types
 from numba.core import cgutils, registry
 from numba.extending import intrinsic
 
-from pylog.record.memory import I8, I32, I64, INTERPRETED, emit_prefetch, i64, inlined, load8, load64, prefetch, u32, u64
+from pylog.record.compiled import I8, I32, I64, emit_prefetch
+from pylog.record.kernel import INTERPRETED, inlined
+from pylog.record.memory import LINE, i64, load8, load64, prefetch, u32, u64
 
 LANE = 256  # bytes of each of the three lanes: the instruction takes three cycles, but one can start every cycle
 FOLDED = 256  # bytes folded onto the next ones in one step: four registers of 64
 AHEAD = 4096  # prefetch distance: lifts the speed from memory from 10 to 16 GB/s
-LINE = 64  # bytes of a cache line
 _POLYNOMIAL = 0x82F63B78
 
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from numba import types
-
-from pylog.record.crc32c import crc32c
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -29,17 +26,13 @@ from pylog.record.format import (
     PRODUCER_ID,
     SIZE,
 )
-from pylog.record.kernels import FULL, OK, READ_LONGS
+from pylog.record.kernel import inlined, kernel
+from pylog.record.kernels import FULL, OK
 from pylog.record.memory import (
-    BYTES,
-    OUT_BYTES,
-    OUT_LONGS,
-    OUT_TABLE,
     address,
     be32,
+    crc32c,
     i64,
-    inlined,
-    kernel,
     load8,
     memcpy,
     put16,
@@ -51,8 +44,7 @@ from pylog.record.memory import (
     varint_width,
     zigzag,
 )
-
-READ_INTS: Final = types.Array(types.int32, 1, "C", readonly=True)
+from pylog.record.signatures import BYTES, INT64, OUT_BYTES, OUT_LONGS, OUT_TABLE, READ_INTS, READ_LONGS
 
 # The state of encode_batches.
 E_POSITION: Final = 0  # output position of the next batch
@@ -70,12 +62,12 @@ def _is_null(bits, size, index):  # type: ignore[no-untyped-def]
     return size > 0 and (load8(bits + (index >> 3)) >> u64(index & 7)) & u64(1) == u64(0)
 
 
-_ENCODE: Final = types.int64(
+_ENCODE: Final = INT64(
     OUT_BYTES,
     OUT_LONGS,
-    types.int64,
-    types.int64,
-    types.int64,
+    INT64,
+    INT64,
+    INT64,
     OUT_TABLE,
     READ_LONGS,
     READ_INTS,
@@ -236,8 +228,8 @@ def _encoder(with_headers: bool) -> Any:
     return encode
 
 
-encode_batches = kernel(_ENCODE)(_encoder(False))
-encode_batches_with_headers = kernel(_ENCODE)(_encoder(True))
+encode_batches = kernel(_ENCODE, pure="pylog.record.pure_encoding:encode_batches")(_encoder(False))
+encode_batches_with_headers = kernel(_ENCODE, pure="pylog.record.pure_encoding:encode_batches")(_encoder(True))
 
 
 @inlined

@@ -127,7 +127,7 @@ def encode_few(
     records = rows.records
     first, count = records[0][0], len(records)
     largest = first if count == 1 else max(record[0] for record in records)
-    numbered = map(_encoded, itertools.count(), itertools.repeat(first), records)
+    numbered = map(encoded_record, itertools.count(), itertools.repeat(first), records)
     body = next(numbered) if count == 1 else b"".join(numbered)
     size = HEADER_SIZE + len(body)
     last = base_offset + count - 1
@@ -139,7 +139,7 @@ def encode_few(
     return EncodedBatch(memoryview(front + checked), column)
 
 
-def _encoded(row: int, first: int, given: Plain) -> bytes:
+def encoded_record(row: int, first: int, given: Plain) -> bytes:
     """Returns an encoded record after its size."""
     stamp, key, value, headers = given
     deltas = varint(_between(first, stamp)) + varint(row) if row else b"\0\0"

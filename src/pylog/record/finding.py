@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from numba import types
-
 from pylog.record.format import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME_BIT
+from pylog.record.kernel import inlined, kernel, shared
 from pylog.record.kernels import (
     BAD_CRC,
     BAD_HEADER,
@@ -22,25 +21,11 @@ from pylog.record.kernels import (
     header_status,
     headers_end,
 )
-from pylog.record.memory import (
-    BYTES,
-    OUT_LONGS,
-    address,
-    be16,
-    be32,
-    be64,
-    floor64,
-    i64,
-    inlined,
-    kernel,
-    load8,
-    shared,
-    u64,
-    varint,
-)
+from pylog.record.memory import address, be16, be32, be64, floor64, i64, load8, u64, varint
+from pylog.record.signatures import BOOLEAN, BYTES, INT64, OUT_LONGS
 
 
-@kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
+@kernel(INT64(BYTES, INT64, INT64, INT64, INT64, OUT_LONGS))
 def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
     """Searches byte by byte for a whole batch with an offset of at least `first_offset`: reading continues there after damage.
 
@@ -92,10 +77,9 @@ _TIME_ENTRY_SIZE: Final = 12  # a timestamp, and an offset relative to the segme
 
 
 @kernel(
-    types.int64(
-        BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.boolean, OUT_LONGS
-    ),
+    INT64(BYTES, BYTES, INT64, INT64, INT64, INT64, INT64, INT64, BOOLEAN, OUT_LONGS),
     nogil=False,
+    pure="pylog.record.pure_finding:find_record",
 )
 def find_record(
     buffer: Any,
@@ -123,8 +107,9 @@ def find_record(
 
 
 @kernel(
-    types.int64(BYTES, BYTES, types.int64, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, OUT_LONGS),
+    INT64(BYTES, BYTES, INT64, BYTES, INT64, INT64, INT64, INT64, INT64, OUT_LONGS),
     nogil=False,
+    pure="pylog.record.pure_finding:find_by_time",
 )
 def find_by_time(
     buffer: Any,

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from numba import types
-
-from pylog.record.crc32c import LINE, crc32c, crc32c_on
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -35,22 +32,19 @@ from pylog.record.format import (
     PRODUCER_ID,
     SIZE,
 )
+from pylog.record.kernel import inlined, kernel
 from pylog.record.memory import (
-    BYTES,
     FAR,
-    OUT_BYTES,
-    OUT_INTS,
-    OUT_LONGS,
-    OUT_TABLE,
+    LINE,
     address,
     be16,
     be32,
     be64,
     clear_bit,
     copy,
+    crc32c,
+    crc32c_on,
     i64,
-    inlined,
-    kernel,
     load8,
     prefetch,
     store32,
@@ -58,8 +52,7 @@ from pylog.record.memory import (
     u64,
     varint,
 )
-
-READ_LONGS: Final = types.Array(types.int64, 1, "C", readonly=True)
+from pylog.record.signatures import BOOLEAN, BYTES, INT64, OUT_BYTES, OUT_INTS, OUT_LONGS, OUT_TABLE
 
 # Statuses that kernels return.
 OK: Final = 0  # the region was used up: no fault
@@ -111,7 +104,7 @@ def header_status(at):  # type: ignore[no-untyped-def]
     return OK
 
 
-@kernel(types.int64(BYTES, OUT_LONGS, types.boolean, OUT_TABLE))
+@kernel(INT64(BYTES, OUT_LONGS, BOOLEAN, OUT_TABLE), pure="pylog.record.pure:scan_batches")
 def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
     """Fills one column of `table` per batch. state = [position, end, columns filled], advanced past the filled batches."""
     start = address(buffer)
@@ -212,11 +205,11 @@ D_SIZE: Final = 8
 
 
 @kernel(
-    types.int64(
+    INT64(
         BYTES,
         OUT_TABLE,
         OUT_LONGS,
-        types.int64,
+        INT64,
         OUT_LONGS,
         OUT_LONGS,
         OUT_INTS,
@@ -227,7 +220,8 @@ D_SIZE: Final = 8
         OUT_BYTES,
         OUT_LONGS,
         OUT_LONGS,
-    )
+    ),
+    pure="pylog.record.pure:decode_records",
 )
 def decode_records(
     buffer: Any,
@@ -380,7 +374,7 @@ def decode_records(
 # ---- checksums ---------------------------------------------------------------------------------------------------------------
 
 
-@kernel(types.int64(BYTES, types.int64, types.int64))
+@kernel(INT64(BYTES, INT64, INT64), pure="pylog.record.pure:checksum")
 def checksum(buffer: Any, position: int, end: int) -> int:
     """Returns the CRC-32C of `buffer[position:end]`, clamped to the buffer."""
     start = address(buffer)
@@ -388,7 +382,7 @@ def checksum(buffer: Any, position: int, end: int) -> int:
     return crc32c(start + min(max(position, 0), end), start + end)
 
 
-@kernel(types.int64(BYTES, OUT_TABLE, types.int64, types.int64))
+@kernel(INT64(BYTES, OUT_TABLE, INT64, INT64), pure="pylog.record.pure:first_bad_crc")
 def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
     """Returns the first of the batches `first` to `end - 1` of a table that does not match its checksum; `end` if all match."""
     start = address(buffer)
@@ -402,7 +396,11 @@ def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
     return end
 
 
-@kernel(types.int64(BYTES, OUT_TABLE, types.int64, OUT_LONGS, OUT_LONGS, OUT_LONGS, OUT_BYTES), nogil=False)
+@kernel(
+    INT64(BYTES, OUT_TABLE, INT64, OUT_LONGS, OUT_LONGS, OUT_LONGS, OUT_BYTES),
+    nogil=False,
+    pure="pylog.record.pure:compare_marks",
+)
 def compare_marks(buffer: Any, table: Any, shift: int, positions: Any, digests: Any, state: Any, differs: Any) -> int:
     """Compares the CRC-32C of all batches' prefixes up to each mark with its value when the segment was sealed.
 

@@ -10,19 +10,20 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from numba import types
 
 from pylog import limits
+from pylog.record.kernel import kernel
 from pylog.record.kernels import BAD_RECORD, FULL, OK, TORN
-from pylog.record.memory import OUT_BYTES, OUT_INTS, address, be16, be32, i64, kernel, load8, memmove
+from pylog.record.memory import address, be16, be32, i64, load8, memmove
 from pylog.record.rows import NO_BYTES, Binary, read_only
+from pylog.record.signatures import INT64, OUT_BYTES, OUT_INTS
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _BIN_8, _BIN_16, _BIN_32 = 0xC4, 0xC5, 0xC6  # a size of one, two or four bytes follows, and the string
 _ARRAY_16, _ARRAY_32 = 16, 1 << 16  # from this count on, the count before the values has two or four bytes
 
 
-@kernel(types.int64(OUT_BYTES, types.int64, types.int64, OUT_INTS), nogil=False)
+@kernel(INT64(OUT_BYTES, INT64, INT64, OUT_INTS), nogil=False, pure="pylog.record.pure_encoding:join_packed")
 def join_packed(buffer: Any, position: int, end: int, ends: Any) -> int:
     """Joins the byte strings that MessagePack has from `position` on, at the buffer's front.
 

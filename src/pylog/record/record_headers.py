@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
+from pylog.record.kernel import kernel
+from pylog.record.kernels import BAD_RECORD, FULL, OK
+from pylog.record.memory import address, clear_bit, memcpy, varint
+from pylog.record.signatures import BYTES, INT64, OUT_BYTES, OUT_INTS, OUT_LONGS, READ_LONGS
 
-from pylog.record.kernels import BAD_RECORD, FULL, OK, READ_LONGS
-from pylog.record.memory import (
-    BYTES,
-    OUT_BYTES,
-    OUT_INTS,
-    OUT_LONGS,
-    address,
-    clear_bit,
-    kernel,
-    memcpy,
-    varint,
+
+@kernel(
+    INT64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES),
+    pure="pylog.record.pure_finding:decode_headers",
 )
-
-
-@kernel(types.int64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES))
 def decode_headers(
     buffer: Any,
     headers_at: Any,

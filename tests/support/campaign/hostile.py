@@ -63,6 +63,7 @@ def run(seed: int, seconds: float) -> dict[str, Any]:
 def _program(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     environment = own_environment()
     environment.pop("NUMBA_DISABLE_JIT", None)  # interpreted kernels check each access themselves
+    environment["PYLOG_KERNELS"] = "compiled"
     command = [sys.executable, "-m", f"support.campaign.{module}", *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 

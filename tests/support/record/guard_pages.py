@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numba import types
 
 from pylog import partitioner
 from pylog.record import compacting, encoding, kernels, packed
-from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
+from pylog.record.kernel import kernel
+from pylog.record.memory import address, load8, store8
 from pylog.record.rows import read_only
+from pylog.record.signatures import BYTES, INT64, OUT_BYTES
 from support.record import cases
 from support.record.cases import ALL, Damage, joined
 from support.reference import records as reference
@@ -333,12 +334,12 @@ def run(rounds: int, seed: int) -> None:
 # ---- deliberately wrong --------------------------------------------------------------------------------------------------------
 
 
-@kernel(types.int64(BYTES, types.int64))
+@kernel(INT64(BYTES, INT64))
 def read_at(buffer: Any, index: int) -> int:
     return load8(address(buffer) + index)
 
 
-@kernel(types.int64(OUT_BYTES, types.int64))
+@kernel(INT64(OUT_BYTES, INT64))
 def write_at(buffer: Any, index: int) -> int:
     store8(address(buffer) + index, 1)
     return 0

@@ -25,7 +25,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="each_thread_compiles_a_kernel",
-        file="pylog/record/memory.py",
+        file="pylog/record/kernel.py",
         text="            return self._compiled or self._compile()\n",
         replacement="            return self._compile()\n",
         tests=(_FIRST + "test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first",),
@@ -190,7 +190,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="numpys_masked_arrays_are_imported_at_the_first_call",
-        file="pylog/record/memory.py",
+        file="pylog/record/compiled.py",
         text="import numpy.ma  # ",
         replacement="# ",
         tests=(_FIRST + "test_modules_that_a_kernels_first_call_imports_are_imported_with_the_kernels",),
