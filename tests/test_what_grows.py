@@ -9,14 +9,13 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import pylog
 from pylog import limits
 from pylog.background import Failures
-from pylog.record.buffers import Buffers
+from pylog.record.buffers import AppendBuffer, Buffers
 from pylog.record.builder import BatchEncoder, rows_from_records
 from support import warm
 
@@ -210,10 +209,11 @@ def test_errors_in_the_background_are_counted_and_not_kept() -> None:
 
 
 def test_buffers_of_appends_have_one_bound() -> None:
-    buffers = Buffers(1000)
-    for size in (400, 500, 300, 2000):
-        buffers.put_back(np.empty(size, np.uint8))
-    kept = [buffers.take(size).size for size in (301, 300, 1)]
+    table = AppendBuffer(0).size
+    buffers = Buffers(2 * table + 1000)
+    for size in (400, 500, 300, table + 1001):
+        buffers.put_back(AppendBuffer(size))
+    kept = [buffers.take(size).data.size for size in (301, 300, 1)]
     assert kept == [500, 300, 1]  # the oldest was dropped, and the last is larger than all may be together
 
 

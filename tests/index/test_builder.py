@@ -210,6 +210,32 @@ def test_how_batches_are_cut_into_calls_changes_nothing(cuts: list[int], interva
     assert (pieces.offset_bytes(), pieces.time_bytes()) == (whole.offset_bytes(), whole.time_bytes())
 
 
+@settings(max_examples=15 if INTERPRETED else 200)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(-1, 4), st.integers(61, 300)), max_size=80), st.integers(0, 600))
+def test_batches_that_are_added_one_by_one_give_the_entries_of_a_whole_table(
+    batches: list[tuple[int, int, int]], interval: int
+) -> None:
+    """The largest timestamp often stays the same, and often comes again."""
+    table = np.zeros((COLUMN_COUNT, len(batches)), np.int64)
+    for at, (records, timestamp, size) in enumerate(batches):
+        last, position = (table[LAST_OFFSET, at - 1], table[POSITION, at - 1] + table[SIZE, at - 1]) if at else (99, 0)
+        table[[LAST_OFFSET, POSITION, SIZE, MAX_TIMESTAMP], at] = last + records, position, size, timestamp
+    whole, one_by_one = built(table, interval, base=100), SegmentIndexBuilder(100, interval)
+    for column in table.T.tolist():
+        one_by_one.add_one(column, 0)
+    for builder in (whole, one_by_one):
+        builder.finish()
+    assert (one_by_one.offset_bytes(), one_by_one.time_bytes()) == (whole.offset_bytes(), whole.time_bytes())
+    assert one_by_one.max_timestamp == whole.max_timestamp
+
+
+@pytest.mark.parametrize("last_offset", [0, -1, INT32_MAX + 1])
+def test_a_batch_that_is_added_alone_and_cannot_be_indexed_is_corruption(last_offset: int) -> None:
+    builder = built(equal_batches(3, 100), 0)
+    with pytest.raises(CorruptionError):
+        builder.add_one([{LAST_OFFSET: last_offset, POSITION: 300, SIZE: 100}.get(at, 0) for at in range(COLUMN_COUNT)], 0)
+
+
 @pytest.mark.skipif(INTERPRETED, reason="interpreted kernels keep their arrays in one table for all threads")
 def test_published_snapshots_never_change_under_their_readers() -> None:
     builder = SegmentIndexBuilder(0, 0)

@@ -220,7 +220,7 @@ def test_a_batch_that_turns_out_too_large_for_a_segment_fails_alone(store: pylog
     def append(*sent: bytes) -> range:
         request = Request([rows(*sent)], generous, Durability.SYNC)
         request.options = engine_of(log)._source.options.now  # as of a request that was checked
-        return writer.commits.append(request).offsets
+        return writer.append(request).offsets
 
     calls = together(log, fs, lambda: append(b"a"), lambda: append(bytes(2000)), lambda: append(b"b", b"c"))
     assert [call.result for call in calls] == [range(2, 3), None, range(3, 5)]

@@ -426,7 +426,7 @@ def test_a_process_does_not_wait_for_those_that_wait_when_it_must_not_wait(locks
 def _store_bytes(lock: ByteLock) -> list[int]:
     """The place in `pylog.lock` of a lock's queue."""
     assert lock._queue is not None
-    return [lock._queue.is_held.args[0]]  # type: ignore[attr-defined]
+    return [lock._queue.at]  # type: ignore[attr-defined]
 
 
 # ---- close -------------------------------------------------------------------------------------------------------------------

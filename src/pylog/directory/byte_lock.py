@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pylog.clock import Clock
 from pylog.errors import ClosedError, StorageFailedError, StoreLockedError
@@ -19,18 +19,6 @@ _ASK_S: Final = 0.00015  # between two checks for a waiting process: more often 
 _GIVE_WAY_S: Final = 0.002  # longer than a nap of a process that waits
 _STOPPED_S: Final = 0.2  # until the next check, if the waiting process did not take its turn: it may be stopped
 LONGEST_NAP_S: Final = _NAPS[-1]
-
-
-class Queue(NamedTuple):
-    """The byte that the next waiting process holds.
-
-    Attributes:
-        byte: the byte.
-        is_held: tells whether another process holds it. Cost: 1 µs.
-    """
-
-    byte: LockByte
-    is_held: Callable[[], bool]
 
 
 class ByteLock:
@@ -45,18 +33,19 @@ class ByteLock:
         what: the name of what it protects, for messages.
         clock: for waiting.
         timeout: seconds to wait.
-        queue: of the processes that wait; None if they do not take turns.
+        queue: the byte that the next waiting process holds; None if they do not take turns.
 
     Raises:
         StoreLockedError: on entering, if another process or thread holds the lock for longer than the timeout.
     """
 
-    def __init__(self, byte: LockByte | None, what: str, clock: Clock, timeout: float, queue: Queue | None = None) -> None:
+    def __init__(self, byte: LockByte | None, what: str, clock: Clock, timeout: float, queue: LockByte | None = None) -> None:
         self._byte = byte
         self._queue = queue
         self._ask_at = 0.0 if queue is not None else math.inf  # when to check the queue next
         self._what = what
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._timeout = timeout
         self._mutex = threading.RLock()
         self._is_inside: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
@@ -98,7 +87,7 @@ class ByteLock:
 
     def is_late(self, began: float) -> bool:
         """Whether a caller has waited for the whole timeout."""
-        return self._clock.monotonic() - began >= self._timeout
+        return self._monotonic() - began >= self._timeout
 
     def try_enter(self) -> bool:
         """Enters if the lock is free or held by this thread; does not wait."""
@@ -113,13 +102,14 @@ class ByteLock:
         try:
             held = self._mutex.acquire(False)
             if not held and wait:
-                began = began or self._clock.monotonic()
-                held = self._mutex.acquire(timeout=max(began + self._timeout - self._clock.monotonic(), 0))
+                began = began or self._monotonic()
+                held = self._mutex.acquire(timeout=max(began + self._timeout - self._monotonic(), 0))
             if held:
                 self._depth = 0
                 byte = self._byte
-                if self._clock.monotonic() >= self._ask_at:
-                    self._take_turns(wait)
+                now = self._monotonic()
+                if now >= self._ask_at:
+                    self._take_turns(wait, now)
                 taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, began))
             if taken:
                 self.session = next(_SESSIONS)
@@ -130,13 +120,13 @@ class ByteLock:
 
     def _wait_for(self, byte: LockByte, began: float) -> bool:
         """Waits in short naps for a byte that another process holds, for the rest of the timeout."""
-        deadline = (began or self._clock.monotonic()) + self._timeout
+        deadline = (began or self._monotonic()) + self._timeout
         queue, naps, nap = self._queue, iter(_NAPS), 0.0
         is_next = queue is None
         try:
-            while self._clock.monotonic() < deadline:
+            while self._monotonic() < deadline:
                 if queue is not None and not is_next:
-                    is_next = queue.byte.try_take()
+                    is_next = queue.try_take()
                 nap = next(naps, nap)
                 self._clock.sleep(nap)
                 if byte.try_take():
@@ -144,17 +134,17 @@ class ByteLock:
             return False
         finally:
             if queue is not None:
-                queue.byte.let_go()  # also after an interrupt that came as it was taken
+                queue.let_go()  # also after an interrupt that came as it was taken
 
-    def _take_turns(self, wait: bool) -> None:
+    def _take_turns(self, wait: bool, now: float) -> None:
         """Lets another process that waits take the byte first. `wait` is false for a caller that must not wait."""
-        queue, now = self._queue, self._clock.monotonic()
+        queue = self._queue
         self._ask_at = now + _ASK_S
         if queue is None or not queue.is_held():
             return
         until, nap = now + _GIVE_WAY_S, _NAPS[0]
         while wait and queue.is_held():
-            if self._clock.monotonic() >= until:
+            if self._monotonic() >= until:
                 self._ask_at = until + _STOPPED_S
                 return
             self._clock.sleep(nap)

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock, Queue
+from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock
 from pylog.errors import PylogError, StorageFailedError, StoreLockedError
 from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockFile, at_most, join
 
@@ -355,9 +355,7 @@ class StoreLocks:
         assert self._file is not None
         if self._exclusive:
             return ByteLock(None, what, self._clock, self._timeout)
-        at = start + _QUEUES
-        queue = Queue(self._file.byte(at), partial(self._file.is_locked, at, 1))
-        return ByteLock(self._file.byte(start), what, self._clock, self._timeout, queue)
+        return ByteLock(self._file.byte(start), what, self._clock, self._timeout, self._file.byte(start + _QUEUES))
 
     def close(self) -> None:
         """Releases all locks, as the operating system does when the process ends."""

@@ -75,6 +75,9 @@ class OsLockFile:
     Args:
         path: the file.
 
+    Attributes:
+        descriptor: of the open file; -1 once it is closed.
+
     Raises:
         StorageFailedError: the file cannot be opened, or is not a regular file.
     """
@@ -82,11 +85,11 @@ class OsLockFile:
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self._descriptor = above_standard(_opened_or_created(path))
+            self.descriptor = above_standard(_opened_or_created(path))
         except OSError as error:
             why = advice(error) or error.strerror
             raise StorageFailedError(f"cannot open {path}: {why}", path=path, errno=error.errno) from error
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+        if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):
             self.close()
             raise StorageFailedError(f"{path} is not a regular file, so it cannot be used as a lock file; remove it", path=path)
         _open.add(self)
@@ -114,23 +117,31 @@ class OsLockFile:
         Raises:
             ClosedError: the file is closed. Its locks ended with that.
         """
-        if self._descriptor < 0:
-            raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path)
         try:
-            fcntl.fcntl(self._descriptor, _SET, request)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise self._failed(error) from error
+            fcntl.fcntl(self.descriptor, _SET, request)
+        except (OSError, ValueError) as error:
+            self.refuse(error)
+            return False
         return True
+
+    def refuse(self, error: OSError | ValueError) -> None:
+        """Raises for the error of a request, unless another lock conflicts. Python gives a ValueError for a closed file."""
+        if isinstance(error, ValueError):
+            raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path) from error
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise self._failed(error) from error
 
     def is_locked(self, start: int, size: int) -> bool:
         """Returns whether another process or description has any lock on a part of a range. Cost: 1 µs."""
+        return self.conflicts(_request(fcntl.F_WRLCK, start, size))
+
+    def conflicts(self, request: bytes) -> bool:
+        """Returns whether a lock request would conflict with the lock of another process or description. Raises as `set`."""
         try:
-            kind, _ = _answer(fcntl.fcntl(self._descriptor, _GET, _request(fcntl.F_WRLCK, start, size)))
-        except OSError as error:
-            raise self._failed(error) from error
-        return kind != fcntl.F_UNLCK
+            return _answer(fcntl.fcntl(self.descriptor, _GET, request))[0] != fcntl.F_UNLCK
+        except (OSError, ValueError) as error:
+            self.refuse(error)
+            return True
 
     def _failed(self, error: OSError) -> StorageFailedError:
         return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
@@ -138,29 +149,29 @@ class OsLockFile:
     def keep_room(self, size: int) -> None:
         """Fills the file with zeros up to a size, as far as the disk has room."""
         with contextlib.suppress(OSError):
-            end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            end = os.lseek(self.descriptor, 0, os.SEEK_END)
             if end < size:
-                os.pwrite(self._descriptor, bytes(size - end), end)
+                os.pwrite(self.descriptor, bytes(size - end), end)
 
     def give_room(self, size: int) -> None:
         """Cuts the file to a size, which gives its other blocks to whatever is written next."""
         with contextlib.suppress(OSError):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self.descriptor, size)
 
     def is_current(self) -> bool:
         """Returns whether the name still leads to this file: a broker unlinks its lock file when it stops."""
         with contextlib.suppress(FileNotFoundError):
-            return os.stat(self._path).st_ino == os.fstat(self._descriptor).st_ino
+            return os.stat(self._path).st_ino == os.fstat(self.descriptor).st_ino
         return False
 
     def close(self) -> None:
         """Closes the file, which releases its locks."""
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if getattr(self, "descriptor", -1) >= 0:
             self.close()
 
 
@@ -212,20 +223,40 @@ def directory_lock(path: str) -> OsDirectoryLock | None:
 
 
 class OsLockByte:
-    """One byte of a lock file. Its two requests are prepared once, because every append makes both."""
+    """One byte of a lock file. Its two requests are prepared once, because every append makes both, without a further call.
+
+    Args:
+        file: the lock file.
+        at: the byte's position.
+    """
 
     def __init__(self, file: OsLockFile, at: int) -> None:
+        self.at = at
         self._file = file
         self._taking = _request(fcntl.F_WRLCK, at, 1)
         self._leaving = _request(fcntl.F_UNLCK, at, 1)
 
     def try_take(self) -> bool:
         """Locks the byte, unless it is locked already. Returns whether it did."""
-        return self._file.set(self._taking)
+        file = self._file
+        try:
+            fcntl.fcntl(file.descriptor, _SET, self._taking)
+        except (OSError, ValueError) as error:
+            file.refuse(error)
+            return False
+        return True
 
     def let_go(self) -> None:
         """Unlocks the byte."""
-        self._file.set(self._leaving)
+        file = self._file
+        try:
+            fcntl.fcntl(file.descriptor, _SET, self._leaving)
+        except (OSError, ValueError) as error:
+            file.refuse(error)
+
+    def is_held(self) -> bool:
+        """Returns whether another process or description has the byte locked. Cost: 1 µs."""
+        return self._file.conflicts(self._taking)
 
 
 def owner(path: str) -> int | None:

@@ -7,6 +7,7 @@ The writer takes snapshots between two calls of `add` and publishes them; reader
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ from pylog.index.time_index import TimeIndex
 from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES, INT32_MAX
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 
+_ENTRY: Final = Struct(">ii")  # relative offset, position
 _FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
 
 
@@ -123,7 +125,7 @@ class SegmentIndexBuilder:
             raise self._refused(int(columns[LAST_OFFSET, first]), position + int(columns[POSITION, first]))
 
     def add_one(self, column: Sequence[int], position: int) -> None:
-        """Adds one batch that follows those added before. Much faster than `add` if the batch gets no entry.
+        """Adds one batch that follows those added before. Much faster than `add` if the batch gets no time entry.
 
         Args:
             column: the batch's column, as in the table of `add`.
@@ -140,13 +142,33 @@ class SegmentIndexBuilder:
         7
         """
         numbers, last_offset = self._numbers, column[LAST_OFFSET]
-        since, batch_position = numbers[BYTES_SINCE_ENTRY], position + column[POSITION]
-        if since > self.interval_bytes or not 0 <= last_offset - self.base_offset <= INT32_MAX or batch_position > INT32_MAX:
+        batch_position, is_possible = position + column[POSITION], 0 <= last_offset - self.base_offset <= INT32_MAX
+        is_due = numbers[BYTES_SINCE_ENTRY] > self.interval_bytes
+        if (
+            not is_possible
+            or batch_position > INT32_MAX
+            or (is_due and not self._has_indexed(column, last_offset, batch_position))
+        ):
             self.add(np.array(column, np.int64).reshape(-1, 1), 1, position=position)
             return
         if column[MAX_TIMESTAMP] > numbers[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with the largest timestamp counts
             numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET] = column[MAX_TIMESTAMP], last_offset
-        numbers[BYTES_SINCE_ENTRY] = since + column[SIZE]
+        numbers[BYTES_SINCE_ENTRY] += column[SIZE]
+
+    def _has_indexed(self, column: Sequence[int], last_offset: int, position: int) -> bool:
+        """Appends the offset entry of a batch; changes nothing and returns False if the batch needs more than that.
+
+        It needs more with a later timestamp, in a full table, or with an offset that does not rise.
+        """
+        numbers, indexed = self._numbers, self._numbers[INDEXED_TIMESTAMP]
+        at = numbers[OFFSET_COUNT] * OFFSET_ENTRY_SIZE
+        is_later = column[MAX_TIMESTAMP] > indexed or numbers[LARGEST_TIMESTAMP] > indexed
+        if is_later or last_offset <= numbers[INDEXED_OFFSET] or at + OFFSET_ENTRY_SIZE > len(self._offsets):
+            return False
+        _ENTRY.pack_into(self._offsets, at, last_offset - self.base_offset, position)
+        numbers[OFFSET_COUNT] += 1
+        numbers[INDEXED_OFFSET], numbers[BYTES_SINCE_ENTRY] = last_offset, 0
+        return True
 
     def finish(self) -> None:
         """Appends the time entry of a segment that rolls or closes, with the largest timestamp, if it is missing. O(1).

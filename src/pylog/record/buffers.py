@@ -7,13 +7,47 @@ of an append are written after its encoder has ended.
 
 from __future__ import annotations
 
-import sys
+from collections import deque
+from sys import getrefcount
 from typing import Final
 
 import numpy as np
 
 from pylog import limits
-from pylog.record.batch import Bytes
+from pylog.record.batch import Bytes, Table
+from pylog.record.format import COLUMN_COUNT
+
+_TABLE_SHAPE: Final = (COLUMN_COUNT, 256)
+
+
+class AppendBuffer:
+    """Memory for encoded batches, and for their table.
+
+    Args:
+        size: bytes of the batches.
+
+    Attributes:
+        data: the memory of the batches.
+        table: a table for 256 batches.
+        room: the bytes of `data`.
+        size: the bytes of both.
+    """
+
+    __slots__ = ("data", "room", "size", "table")
+
+    def __init__(self, size: int) -> None:
+        self.data: Bytes = np.empty(size, np.uint8)
+        self.table: Table = np.empty(_TABLE_SHAPE, np.int64)
+        self.room = size
+        self.size = size + self.table.nbytes
+
+
+def _references(buffer: AppendBuffer) -> int:
+    """Returns the count of an array to which only an attribute refers: it differs between Python versions."""
+    return getrefcount(buffer.data)
+
+
+_ONE_REFERENCE: Final = _references(AppendBuffer(0))
 
 
 class Buffers:
@@ -25,40 +59,39 @@ class Buffers:
     >>> buffers = Buffers(1 << 20)
     >>> taken = buffers.take(5000)
     >>> buffers.put_back(taken)
-    >>> view = taken[:10]
+    >>> view = taken.data[:10]
     >>> buffers.take(5000) is taken  # the view still refers to it
     False
     """
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
-        self._kept: dict[int, Bytes] = {}  # by id, in the order in which they were put back
+        self._kept: deque[AppendBuffer] = deque()  # in the order in which they were put back
 
-    def take(self, size: int) -> Bytes:
-        """Returns a buffer of at least `size` bytes."""
-        for key in list(self._kept):
-            buffer = self._kept.pop(key, None)  # one step: no other thread gets it
-            if buffer is None:
-                continue
-            if buffer.size >= size and sys.getrefcount(buffer) <= _ONE_REFERENCE:
+    def take(self, size: int) -> AppendBuffer:
+        """Returns a buffer for at least `size` bytes of batches."""
+        kept = self._kept
+        for _ in range(len(kept)):
+            try:
+                buffer = kept.popleft()  # one step: no other thread gets it
+            except IndexError:
+                break
+            if buffer.room >= size and getrefcount(buffer.data) <= _ONE_REFERENCE and getrefcount(buffer.table) <= _ONE_REFERENCE:
                 return buffer
-            self._kept[key] = buffer
-        return np.empty(size, np.uint8)
+            kept.append(buffer)
+        return AppendBuffer(size)
 
-    def put_back(self, buffer: Bytes) -> None:
+    def put_back(self, buffer: AppendBuffer) -> None:
         """Keeps a buffer for the next `take`. Arrays and views may still refer to it."""
+        kept = self._kept
         if buffer.size > self._bound:
             return
-        self._kept[id(buffer)] = buffer
-        while sum(kept.size for kept in list(self._kept.values())) > self._bound:
-            self._kept.pop(next(iter(list(self._kept)), 0), None)
+        kept.append(buffer)
+        while len(kept) > 1 and sum(each.size for each in list(kept)) > self._bound:
+            try:
+                kept.popleft()
+            except IndexError:
+                break
 
 
-def _references() -> int:
-    """Returns the count of a buffer with one reference, a variable: it differs between Python versions."""
-    buffer = np.empty(0, np.uint8)
-    return sys.getrefcount(buffer)
-
-
-_ONE_REFERENCE: Final = _references()
 APPENDS: Final = Buffers(limits.APPEND_BUFFERS_BYTES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pylog.arguments import is_int
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
-from pylog.record.buffers import APPENDS
+from pylog.record.buffers import APPENDS, AppendBuffer
 from pylog.record.checksum import crc32c
 from pylog.record.few import EncodedBatch, FewRows, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
@@ -25,7 +25,6 @@ from pylog.record.format import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE,
     CODEC_NONE,
-    COLUMN_COUNT,
     CRC,
     CRC_AT,
     HEADER_SIZE,
@@ -194,42 +193,6 @@ def keyless(what: str) -> InvalidRecordError:
     )
 
 
-class _Turns:
-    """Two buffers that take turns for one append: one is written to a file while the other is filled. A context manager."""
-
-    def __init__(self) -> None:
-        self._turn = 0
-        self._buffers: list[Bytes | None] = [None, None]
-        self._tables: list[Table | None] = [None, None]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for buffer in self._buffers:
-            if buffer is not None:
-                APPENDS.put_back(buffer)
-
-    def next(self) -> None:
-        """Changes to the other buffer."""
-        self._turn = 1 - self._turn
-
-    def buffer(self, size: int) -> Bytes:
-        """Returns `size` bytes of this turn's buffer."""
-        known = self._buffers[self._turn]
-        if known is None or known.size < size:
-            known = self._buffers[self._turn] = APPENDS.take(size)
-        return known[:size]  # not all of a larger one: parts of a few megabytes stay in the cache
-
-    @property
-    def table(self) -> Table:
-        """This turn's table of batches."""
-        known = self._tables[self._turn]
-        if known is None:
-            known = self._tables[self._turn] = np.empty((COLUMN_COUNT, 256), np.int64)
-        return known
-
-
 class BatchEncoder:
     """Encodes rows as batches of magic 2. Its buffers are reused, so a yielded batch is valid until the step after the next.
 
@@ -338,11 +301,15 @@ class BatchEncoder:
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
         room = rows.size_bound if whole else min(limits.APPEND_CHUNK_BYTES, rows.size_bound)
         batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
-        with _Turns() as turns:
+        filled: AppendBuffer | None = None
+        taken: AppendBuffer | None = None
+        try:
             while state[encoding.E_ROW] < len(rows):
-                turns.next()  # one turn per part: the last one is being written
+                filled, taken = taken, filled  # two buffers take turns: one is written to a file while the other is filled
                 while True:
-                    buffer, table = turns.buffer(room), turns.table
+                    if taken is None or taken.room < room:
+                        taken = APPENDS.take(room)
+                    buffer, table = taken.data[:room], taken.table  # parts of a few megabytes stay in the processor's cache
                     state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
                     status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
                     batches = int(state[encoding.E_BATCHES])
@@ -353,6 +320,10 @@ class BatchEncoder:
                 if producer is not None:
                     stamp_producer(encoded, producer)
                 yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
+        finally:
+            for each in (filled, taken):
+                if each is not None:
+                    APPENDS.put_back(each)
 
     def _compressed(self, plain: Encoded) -> Encoded:
         """Returns the same batches with compressed records: a batch is compressed as a whole (storage-format 1.10).

@@ -165,7 +165,7 @@ class Kernel:
             with _LOADING:
                 return self._compiled or self._compile()
         finally:
-            trace.tell()
+            trace.write_queued()
 
     def _compile(self) -> Any:
         """Compiles the kernel. numba's cache compares only the kernel's own file, so the kernel's name depends on the other

@@ -204,6 +204,10 @@ class MemoryLockByte:
         """Unlocks the byte."""
         self._file.unlock(self._at, 1)
 
+    def is_held(self) -> bool:
+        """Returns True if another open file has the byte locked."""
+        return self._file.is_locked(self._at, 1)
+
 
 class MemoryFileSystem:
     """One process's view of a disk in memory. Paths begin with `/`.

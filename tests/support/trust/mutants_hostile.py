@@ -154,15 +154,15 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="encoders_keep_their_buffers",
         file="pylog/record/buffers.py",
-        text="        while sum(kept.size for kept in list(self._kept.values())) > self._bound:",
-        replacement="        while not self._kept:",
+        text="        while len(kept) > 1 and sum(each.size for each in list(kept)) > self._bound:",
+        replacement="        while not kept:",
         tests=("tests/test_what_grows.py::test_buffers_of_appends_have_one_bound",),
         why="The buffers of appends have no bound.",
     ),
     Mutant(
         name="buffers_are_used_again_too_early",
         file="pylog/record/buffers.py",
-        text=" and sys.getrefcount(buffer) <= _ONE_REFERENCE:",
+        text=" and getrefcount(buffer.data) <= _ONE_REFERENCE and getrefcount(buffer.table) <= _ONE_REFERENCE:",
         replacement=":",
         tests=("tests/test_what_grows.py::test_a_buffer_of_an_append_is_not_used_again_while_its_batches_are",),
         why="An append writes over batches that another one has not written yet.",

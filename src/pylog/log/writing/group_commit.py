@@ -11,11 +11,10 @@ from pylog.config import Durability
 from pylog.errors import InvalidTransactionStateError, ProducerError, PylogError, RecordTooLargeError
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.refitting import refit
-from pylog.log.writing.requests import Group, Request, Requests, append_in_turn, encoded_group, grouped
+from pylog.log.writing.requests import Group, Request, Requests, encoded_group, grouped
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
-from pylog.record.types import Acknowledgement
 
 
 class GroupCommit:
@@ -53,10 +52,6 @@ class GroupCommit:
         self.requests = Requests(clock)
         self.appending = False
 
-    def append(self, request: Request) -> Acknowledgement:
-        """Has a request committed, by this thread or by another one that commits for several."""
-        return append_in_turn(self.requests, request, self._lock, self.commit)
-
     def commit(self, requests: list[Request]) -> None:
         """Commits some requests with one lock, one check, one write and one sync. Under the log's lock."""
         lock = self._partition_lock
@@ -87,7 +82,7 @@ class GroupCommit:
         if only and only.producer is None and only.options is self._source.options.now:  # the usual case
             if only.check is not None:
                 only.check()
-            self._commit_group(grouped(requests, writer.state.end_offset), writer)
+            self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
         else:
             for group in self._groups(self._fitting(requests), writer):
                 self._commit_group(group, writer)
@@ -156,12 +151,13 @@ class GroupCommit:
             for request, _ in group.requests:
                 self._commit_group(grouped([request], writer.state.end_offset), writer)
             return
-        group.settle(writer.state.end_offset, error)
+        group.settle(writer.published.state.end_offset, error)
         if error is not None and not isinstance(error, Exception):
             raise error
 
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
-        first = writer.state.end_offset
+        published = writer.published
+        first = published.state.end_offset
         try:
             stamp = self._clock.now_ms() if self._source.options.now.config.log_append_time else None
             encoded = encoded_group(group, writer.leader_epoch, stamp)
@@ -170,7 +166,7 @@ class GroupCommit:
             else:
                 with one_ahead(iter(encoded)) as ahead:
                     writer.append(ahead, group.level, group.size)
-            self._counters.wrote(writer.state.end_offset - first)
+            self._counters.wrote(published.state.end_offset - first)
         except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
             return error
         return None

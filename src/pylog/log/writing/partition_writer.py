@@ -34,7 +34,7 @@ from pylog.log.recovery.loading_lines import trace_loading
 from pylog.log.state import LogState, first_state
 from pylog.log.writing.group_commit import GroupCommit
 from pylog.log.writing.pending_deletions import PendingDeletions
-from pylog.log.writing.requests import Request
+from pylog.log.writing.requests import Request, append_in_turn
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.types import Acknowledgement
@@ -249,9 +249,10 @@ class PartitionWriter:
 
     def take_changes(self) -> None:
         """Applies the changes of other processes. Under both locks; writes nothing."""
-        if self.writer is not None:
-            self.writer.stop.check()
-            if not self.writer.is_current() and not self.writer.catch_up():
+        writer = self.writer
+        if writer is not None:
+            writer.stop.check()
+            if not writer.is_current() and not writer.catch_up():
                 self._load()
         elif not unchanged_since_load(self.source, self.loaded):
             self._load()
@@ -327,13 +328,14 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
-        if (self.appending and held_by_me(self.lock)) or self.commits.requests.has_called():
+        commits = self.commits
+        if (commits.appending and held_by_me(self.lock)) or commits.requests.has_called():
             message = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts"
             advice = "it cannot append to the same log: append after that call"
             raise IllegalStateError(f"{message} {advice}", path=self.source.directory)
         if self._inside != threading.get_ident():
-            return self.commits.append(request)
-        self.commits.commit([request])
+            return append_in_turn(commits.requests, request, self.lock, commits.commit)
+        commits.commit([request])
         return request.result()
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:

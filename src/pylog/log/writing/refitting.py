@@ -37,7 +37,7 @@ def fitted(
         InvalidArgumentError: unknown codec or durability.
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic does not accept a row.
     """
-    level = level_given(durability, options.durability)
+    level = options.durability if durability is None else Durability.of(durability)
     encoder = options.encoders.of(compression)
     if producer is not None or atomic:
         pieces = checked_pieces(pieces, encoder, now_ms, _owner_of(producer, atomic))

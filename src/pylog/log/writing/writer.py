@@ -22,7 +22,7 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory.leader_epoch_cache import LeaderEpochCache
 from pylog.errors import StorageFailedError
-from pylog.log.durable_point import DurablePointFile, unsynced_bound
+from pylog.log.durable_point import unsynced_bound
 from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.leader_epochs import epochs_of
 from pylog.log.recovery.loaded import Loaded, Source
@@ -57,6 +57,7 @@ class LogWriter:
 
     Attributes:
         published: the state that readers see, and the shared header.
+        header: the shared header.
         stop: whether the log still accepts writes.
         active: the active segment.
         producers: the producer state at the log end.
@@ -90,7 +91,7 @@ class LogWriter:
         wanted = first_slot(
             loaded, state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
         )
-        header = take_header(source, loaded, wanted, clock.now_ms())
+        header = self.header = take_header(source, loaded, wanted, clock.now_ms())
         self.published = PublishedState(header, state, self.producers, self._held, publish)
         self.stop = FailStop(source, header)
         held, file = self._held, self.active.file.raw
@@ -112,11 +113,6 @@ class LogWriter:
     def state(self) -> LogState:
         """The last published state."""
         return self.published.state
-
-    @property
-    def header(self) -> DurablePointFile:
-        """The shared header."""
-        return self.published.header
 
     @property
     def failure(self) -> str | None:
@@ -223,7 +219,9 @@ class LogWriter:
         if level.name == "INTERVAL" and self.active.size - self.published.slot.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
         self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
-        if self._unsynced_bytes > self.published.slot.unsynced_bytes:
+        slot = self.header.slot
+        assert slot is not None
+        if self._unsynced_bytes > slot.unsynced_bytes:
             try:
                 self.header.write_both(unsynced_bytes=self._unsynced_bytes)
             except StorageFailedError as error:
@@ -295,16 +293,16 @@ class LogWriter:
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level requires it, then publishes the written records. Prepares all it can before the sync."""
-        durable = level.name == "SYNC"
-        position, offset = self.active.size, self.active.next_offset
+        durable, before, active = level.name == "SYNC", self.published.state, self.active
+        position, offset = active.size, active.next_offset
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
-        digest = self.active.digest.value
+        digest = active.digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
-        state = self.published.with_written(self.active, said.slot, offset if durable else self.state.durable_offset)
+        state = self.published.with_written(active, said.slot, offset if durable else before.durable_offset)
         try:
             if durable:
                 began = self._clock.monotonic()
-                self.active.file.raw.sync()
+                active.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
             if (durable or self._put_ms != self._held.checked_ms) and self._held.check_at(self._put_ms, always=durable):
@@ -312,7 +310,7 @@ class LogWriter:
         except StorageFailedError as error:
             self.break_off(error, "the written records could not be made durable and published")
             raise
-        self.active.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
+        active.file.after_commit(position, position - before.active_size, self._config.segment_bytes, synced=durable)
         self.published.show(state)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
