@@ -184,7 +184,7 @@ class _Queue:
             logs |= each.logs
         try:
             for each in together:
-                if not each.offsets.items() <= offsets.items():  # a newer offset hides one that may have to be refused
+                if not _is_surely_covered(each.offsets, offsets):  # a newer offset hides one that may have to be refused
                     self._check(each.offsets, each.logs)
             committed = self._write(offsets, chosen=together[0].chosen, logs=logs, identity=together[0].identity)
         except BaseException as error:  # noqa: BLE001 - the futures raise it
@@ -207,6 +207,21 @@ class _Queue:
             else:
                 each.end({}, error)
         return error
+
+
+def _is_surely_covered(older: Offsets, newest: Offsets) -> bool:
+    """Returns whether offsets can be committed if those that replace them can: they are the same, or earlier ones."""
+    for partition, offset in older.items():
+        new = newest[partition]
+        if offset is not new and not (
+            isinstance(offset, OffsetAndMetadata)
+            and isinstance(new, OffsetAndMetadata)
+            and type(offset.offset) is type(new.offset) is int
+            and 0 <= offset.offset <= new.offset
+            and offset[1:] == new[1:]
+        ):
+            return False
+    return True
 
 
 class Commits:

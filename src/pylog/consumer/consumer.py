@@ -303,7 +303,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         """
         with self._guard, self._steps:
             wanted, logs = self._to_commit(offsets)
-            self._commits.commit(wanted, chosen=offsets is not None, logs=logs)
+            self._core.commit(wanted, chosen=offsets is not None, logs=logs)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> Future[None]:
         """Commits in the background. Waiting commits are merged into one append. Blocks if very many are waiting.

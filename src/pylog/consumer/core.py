@@ -179,13 +179,24 @@ class ConsumerCore:
         An assigned partition has the log that its records were read from: a topic that was deleted and created again has offsets
         of other records. The offsets of other partitions are for the logs of now.
         """
-        self.forget_what_is_gone(self.assignment.partitions.keys() & partitions)
-        found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = dict(self._logs.known(partitions))
-        found |= self._offsets.logs_of([partition for partition in partitions if partition not in found])
+        assigned = [partition for partition in partitions if partition in self.assignment.partitions]
+        found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = dict(self._logs.known(assigned))
+        if any(log.is_deleted for log in self._logs.known(assigned).values()):  # else the commit's own check finds it
+            self.forget_what_is_gone(assigned)
+        if len(found) < len(partitions):
+            found |= self._offsets.logs_of([partition for partition in partitions if partition not in found])
         for partition in self.assignment.begun_again.intersection(partitions):
             message = f"{name(partition)} was deleted, and perhaps created again; nothing was committed: poll, then commit again"
             found[partition] = UnknownTopicOrPartitionError(message)
         return found
+
+    def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs) -> None:
+        """Commits offsets in logs. If one of them was deleted, the next poll reports that before it returns records."""
+        try:
+            self.commits.commit(offsets, chosen=chosen, logs=logs)
+        except UnknownTopicOrPartitionError:
+            self.forget_what_is_gone(self.assignment.partitions)
+            raise
 
     def _new_partition(self, partition: TopicPartition) -> AssignedPartition:
         """Returns the state of a newly assigned partition. From now on, its positions are positions in the log of now."""
