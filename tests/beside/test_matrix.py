@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.campaign.beside import CELL_SECONDS, CHANGES, READS, read_beside
+from support.campaign.beside import CHANGES, READS, read_beside
 from support.campaign.beside_calls import CALLS, THREADS, call_beside
 
 pytestmark = pytest.mark.slow
+CELL_SECONDS = 0.06  # of one method next to one change; each is called once at least
 BY = pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "in another process"])
 
 
@@ -36,7 +37,7 @@ def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, ch
 @pytest.mark.pair("truncation", "second process")
 @pytest.mark.pair("delete_records", "second process")
 def test_every_method_that_changes_something_is_right_next_to_each_change(tmp_path: Path, change: str, elsewhere: bool) -> None:
-    done = call_beside(tmp_path, 7, elsewhere=elsewhere, only=change)
+    done = call_beside(tmp_path, 7, elsewhere=elsewhere, only=change, seconds=CELL_SECONDS)
     assert not done["violations"], done["violations"][0]
     assert done["calls"] >= THREADS * len(CALLS)
     assert done["steps"] > 0

@@ -33,7 +33,7 @@ def test_the_table_of_growth_has_every_public_operation() -> None:
 def test_no_public_operation_leaves_anything_behind() -> None:
     """The quick form of `./dev torture grows`, in a process of its own: memory and descriptors are the process's."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.campaign.growth", "0.03"],
+        [sys.executable, "-m", "support.campaign.growth", "0.015"],
         stdout=subprocess.PIPE,
         check=True,
         env=own_environment(),

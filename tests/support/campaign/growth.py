@@ -458,6 +458,8 @@ def table(names: list[str], seconds: float, *, until: float = float("inf")) -> d
     done: dict[str, list[str]] = {}
     try:
         with Scene() as scene:
+            gc.collect()
+            gc.freeze()  # what is there already does not grow, and each sample would walk through all of it
             for name in names:
                 if time.monotonic() > until:
                     break
