@@ -257,6 +257,7 @@ def test_the_next_tick_follows_raised_and_lowered_retention(store: Store, other:
 
 
 @pytest.mark.pair("option change", "retention by time")
+@pytest.mark.slow
 def test_a_background_tick_follows_raised_retention(tmp_path: Path) -> None:
     with pylog.open(tmp_path, tick_interval_ms=10, durability=Durability.OS) as store, pylog.open(tmp_path) as other:
         store.create_topic("t", segment_bytes=200, retention_ms=1500)

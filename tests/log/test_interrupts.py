@@ -5,7 +5,6 @@ thread, for others and for other processes; what is acknowledged is there, once 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,7 +23,7 @@ from pylog.log.writing.published_state import PublishedState
 from pylog.log.writing.requests import Requests
 from pylog.log.writing.writer import LogWriter
 from pylog.store import Store
-from support.faults.interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step
+from support.faults.interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step, steps
 from support.faults.neighbours import values
 
 
@@ -79,7 +78,7 @@ def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_all_acknowledged_
     work(one)
     other.append(b"first")
     acknowledged: dict[int, bytes] = {}
-    for number in itertools.count(1):
+    for number in steps(3):
         before(one, other)
         came = interrupted(number, lambda: work(one))
         for log, value in ((one, b"by a thread %d" % number), (other, b"by another process %d" % number)):
@@ -231,7 +230,7 @@ def test_wherever_an_interrupt_comes_under_a_lock_of_the_directory_the_lock_is_r
     one, other = stores
     one.create_topic("c", cleanup_policy="compact", segment_bytes=2_000, min_cleanable_dirty_ratio=0.0)
     work = OF_ROOT[name]
-    for number in itertools.count(1):
+    for number in steps(4):
         one.log("t").append(b"o")
         one.create_topic(f"there{number}")
         one.log("c").append_many([(b"key", bytes(300))] * 10)  # a segment

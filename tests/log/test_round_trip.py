@@ -30,7 +30,7 @@ NOW = 1_700_000_000_000
 TOPIC = "events"
 DERIVED = (".index", ".timeindex", ".snapshot")
 
-EXAMPLES = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 # ---- records and how they are appended ---------------------------------------------------------------------------------------
 
@@ -409,7 +409,7 @@ class LogMachine(RuleBasedStateMachine):
             shutil.rmtree(self.root)
 
 
-LogMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])
+LogMachine.TestCase.settings = settings(max_examples=16, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.engines import buffer_of
-from support.faults.interruptions import in_another_thread, interrupted_at_step
+from support.faults.interruptions import in_another_thread, interrupted_at_step, steps
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
 ROOM = 20_000  # bytes
@@ -84,7 +84,7 @@ def close(producer: Producer, sent: Sent) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [send_small, send_large, send_large_when_full, send_and_wait, send_and_flush])
 def test_wherever_an_interrupt_comes_the_producer_goes_on(store: Store, call: Callable[[Producer, Sent], None]) -> None:
-    for number in itertools.count(1):
+    for number in steps(3):
         producer, sent = store.producer(buffer_memory=ROOM, max_block_ms=int(PATIENCE * 1000)), Sent()
         before = store.log("t").end_offset
         came = interrupted_at_step(number, lambda: call(producer, sent), str(Path(buffers.__file__).parent))  # noqa: B023

@@ -42,11 +42,21 @@ def test_a_kernel_is_compiled_again_when_a_helper_in_another_file_has_changed(tm
     assert (after != before, hits) == (True, 0)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """A checksum, and a cache with the kernel that has made it: compiling takes seconds. Tests damage copies of the cache."""
+    cache = tmp_path_factory.mktemp("cache")
+    return told_by(PACKAGE.parent, cache)[0], cache
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 100])
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(tmp_path: Path, ending: str, size: int) -> None:
-    before, _ = told_by(PACKAGE.parent, tmp_path)
+def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(
+    compiled: tuple[int, Path], tmp_path: Path, ending: str, size: int
+) -> None:
+    before, cache = compiled
+    shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     cut = [os.truncate(file, size) for file in tmp_path.rglob(f"*.{ending}")]
     assert cut
     assert told_by(PACKAGE.parent, tmp_path) == (before, 0)
@@ -54,10 +64,9 @@ def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(tmp
 
 
 @pytest.mark.slow
-def test_a_cache_that_takes_no_more_bytes_is_done_without(tmp_path: Path) -> None:
+def test_a_cache_that_takes_no_more_bytes_is_done_without(compiled: tuple[int, Path], tmp_path: Path) -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
-    before, _ = told_by(PACKAGE.parent, tmp_path / "whole")
-    assert told_by(PACKAGE.parent, tmp_path / "full", limited) == (before, 0)
+    assert told_by(PACKAGE.parent, tmp_path, limited) == (compiled[0], 0)
 
 
 FORKING = """

@@ -15,6 +15,8 @@ FILES: Final = (
     "tests/consumer/test_interrupts.py",
     "tests/consumer/test_groups_interrupted.py",
     "tests/consumer/test_exactly_once.py",
+    "tests/log/test_interrupts.py",
+    "tests/producer/test_interrupts.py",
 )
 
 

@@ -37,7 +37,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "lying": ("lying:run", {}, "files that lie under right checksums: every reading call and command, within limits"),
     "grows": ("growth:run", {}, "every public operation, repeated: what a call leaves behind in memory, descriptors, files"),
     "calls": ("beside_calls:run", {}, "every method that changes something, in threads next to each change, by two processes"),
-    "interrupts": ("interrupts:run", {}, "an interrupt, or the end of the process, at each step of consumers' calls"),
+    "interrupts": ("interrupts:run", {}, "an interrupt, or the end of the process, at each step of a call"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }
 TURN_SECONDS = 60.0
