@@ -20,7 +20,7 @@ from pylog.record.types import TopicPartition
 from pylog.staging.names import sweep
 from pylog.topics.changes import TopicChanges
 from pylog.topics.finishing import finish_changes, is_finished
-from pylog.topics.kept import IsGone
+from pylog.topics.kept import IsDeleted
 from pylog.topics.listing import partitions_in
 from pylog.topics.making import make_root
 from pylog.topics.partitions import directory_name
@@ -130,11 +130,11 @@ class RootDirectory:
         """Adds findings to those that are known. One that was found before is not added again."""
         self.findings.update(dict.fromkeys(found))
 
-    def forget_topics(self, is_gone: IsGone) -> None:
-        """Removes the findings in the partitions of topics for which `is_gone` is true."""
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
+        """Removes the findings in the partitions of topics for which `is_deleted` is true."""
         for finding in list(self.findings):
             partition = parse_partition_directory(finding.path.rpartition("/")[0].rpartition("/")[2])
-            if partition is not None and is_gone(partition.topic):
+            if partition is not None and is_deleted(partition.topic):
                 self.findings.pop(finding, None)
 
     def lock(self) -> AbstractContextManager[None]:

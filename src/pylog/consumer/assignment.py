@@ -232,9 +232,9 @@ class ConsumerAssignment:
         with self._turn:
             membership.acknowledge_revocation(frozenset())  # makes the membership repeat a `PartitionsRevoked`
             owned = membership.assignment
-        gone, new = self.partitions.keys() - owned, owned - self.partitions.keys()
-        if gone:
-            return member.PartitionsLost(frozenset(gone))
+        deleted, new = self.partitions.keys() - owned, owned - self.partitions.keys()
+        if deleted:
+            return member.PartitionsLost(frozenset(deleted))
         starts = self._membership.starts if isinstance(self._membership, StandaloneMembership) else {}
         return member.PartitionsAssigned({assigned: starts.get(assigned) for assigned in sorted(new)}) if new else None
 

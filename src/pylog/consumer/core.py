@@ -30,7 +30,7 @@ from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import CommitLogs, OffsetManager
 from pylog.record.types import TopicPartition
-from pylog.topics.kept import IsGone
+from pylog.topics.kept import IsDeleted
 
 
 class ConsumerCore:
@@ -125,21 +125,21 @@ class ConsumerCore:
         """
         for _ in range(2 + len({partition.topic for partition in self.assignment.partitions})):
             if self.assignment.begun_again and self.assignment.is_manual:
-                self._tell_of_deletion(None)
+                self._raise_deleted(None)
             try:
                 self._find_positions()
                 return self.fetcher.take(count, how)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # ClosedError: this process deleted the topic
                 self.manager.topics()  # raises if the store is closed
-                self.forget_what_is_gone(self.assignment.partitions)
+                self.forget_deleted(self.assignment.partitions)
                 if self.assignment.is_manual:
-                    self._tell_of_deletion(error)
+                    self._raise_deleted(error)
                 self.assignment.keep_up()  # loses the old partitions and is assigned the new ones before it reads them
                 if self.steps.are_to_end or not self.reads:
                     return []
         return []  # every topic was deleted: the membership will report it
 
-    def _tell_of_deletion(self, error: PylogError | None) -> NoReturn:
+    def _raise_deleted(self, error: PylogError | None) -> NoReturn:
         """Reports deleted partitions to a program that assigned them. It reads their successors from now on."""
         gone = ", ".join(sorted(map(name, self.assignment.begun_again)))
         self.assignment.begun_again.clear()
@@ -155,21 +155,21 @@ class ConsumerCore:
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Returns the current log of a partition."""
-        self.forget_what_is_gone([partition])
+        self.forget_deleted([partition])
         return self._logs.of(partition)
 
-    def forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
+    def forget_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Resets the positions of partitions that were deleted, and perhaps created again."""
-        for partition in self._logs.forget_gone(partitions):
+        for partition in self._logs.forget_deleted(partitions):
             self.assignment.begin_again(partition)
 
-    def forget_topics(self, is_gone: IsGone) -> None:
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
         """Forgets the logs of deleted topics that no assigned partition reads."""
-        self._logs.forget_topics(is_gone, self.assignment.partitions.__contains__)
+        self._logs.forget_topics(is_deleted, self.assignment.partitions.__contains__)
 
     def committable(self) -> tuple[Offsets, CommitLogs]:
         """Returns the known positions of partitions that still exist, and the logs that they are positions in."""
-        self.forget_what_is_gone(self.assignment.partitions)
+        self.forget_deleted(self.assignment.partitions)
         logs = self._logs.known(self.assignment.partitions)
         return {partition: each for partition, each in self.assignment.positions().items() if partition in logs}, logs
 
@@ -182,7 +182,7 @@ class ConsumerCore:
         assigned = [partition for partition in partitions if partition in self.assignment.partitions]
         found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = dict(self._logs.known(assigned))
         if any(log.is_deleted for log in self._logs.known(assigned).values()):  # else the commit's own check finds it
-            self.forget_what_is_gone(assigned)
+            self.forget_deleted(assigned)
         if len(found) < len(partitions):
             found |= self._offsets.logs_of([partition for partition in partitions if partition not in found])
         for partition in self.assignment.begun_again.intersection(partitions):

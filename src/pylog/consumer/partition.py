@@ -26,7 +26,7 @@ from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
-from pylog.topics.kept import IsGone
+from pylog.topics.kept import IsDeleted
 
 
 class FetchedRecords(NamedTuple):
@@ -311,21 +311,21 @@ class Logs:
         """Returns the logs of partitions that were used, as they were opened."""
         return {partition: self._known[partition] for partition in partitions if partition in self._known}
 
-    def forget_gone(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def forget_deleted(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Forgets deleted logs and returns their partitions. Cost: one refresh of each log."""
-        gone = [
+        deleted = [
             partition
             for partition in partitions
             if (known := self._known.get(partition)) is not None and not self._exists(partition, known)
         ]
-        for partition in gone:
+        for partition in deleted:
             self._known.pop(partition, None)  # another thread may have forgotten its topic
-        return gone
+        return deleted
 
-    def forget_topics(self, is_gone: IsGone, is_assigned: Callable[[TopicPartition], bool]) -> None:
-        """Forgets the logs of deleted topics, except those of assigned partitions: `forget_gone` must still report these."""
+    def forget_topics(self, is_deleted: IsDeleted, is_assigned: Callable[[TopicPartition], bool]) -> None:
+        """Forgets the logs of deleted topics, except those of assigned partitions: `forget_deleted` must still report these."""
         for partition in list(self._known):
-            if is_gone(partition.topic) and not is_assigned(partition):
+            if is_deleted(partition.topic) and not is_assigned(partition):
                 known = self._known.pop(partition, None)
                 if known is not None and self._manager.mode == "r":  # no other part has this object
                     known.close(deleted=True)

@@ -70,9 +70,9 @@ class StandaloneMembership:
         if not self._watch.is_due(now):
             return None
         existing = self._partitions()
-        gone = self._owned - existing
-        if gone:
-            return PartitionsRevoked(frozenset(gone))
+        deleted = self._owned - existing
+        if deleted:
+            return PartitionsRevoked(frozenset(deleted))
         new = existing - self._owned
         self._note_starts(new)
         starts = {partition: self.starts.get(partition) for partition in sorted(new)}

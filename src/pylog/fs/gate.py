@@ -43,30 +43,30 @@ class Gate:
     pylog.errors.ClosedError: the store /shop is closed; open it again
     """
 
-    __slots__ = ("__weakref__", "_chunks", "_gone", "_is_forked", "_message", "_path", "_steps", "inside", "is_shut")
+    __slots__ = ("__weakref__", "_chunks", "_deletion", "_is_forked", "_message", "_path", "_steps", "inside", "is_shut")
 
     def __init__(self, what: str, path: str, again: str = "it") -> None:
         self.inside: list[int] = []
         self.is_shut = False
         self._is_forked = False
         self._message = f"{what} is closed; open {again} again"
-        self._gone: str | None = None
+        self._deletion: str | None = None
         self._path = path
         self._chunks: WeakSet[_Chunk] = WeakSet()
         self._steps: WeakSet[_Steps[Any]] = WeakSet()
         on_fork(self)
 
     @property
-    def is_gone(self) -> bool:
+    def is_deleted(self) -> bool:
         """True if the gate was shut because what it leads to was deleted."""
-        return self._gone is not None
+        return self._deletion is not None
 
     def error(self) -> PylogError:
         """Returns the error that calls raise after the gate was shut: the store is closed, or the partition deleted."""
         if self._is_forked:
             return ClosedError("a store cannot be used in a forked process; open it again there", path=self._path)
-        if self._gone is not None:
-            return UnknownTopicOrPartitionError(self._gone, path=self._path)
+        if self._deletion is not None:
+            return UnknownTopicOrPartitionError(self._deletion, path=self._path)
         return ClosedError(self._message, path=self._path)
 
     def check(self) -> None:
@@ -88,7 +88,7 @@ class Gate:
 
     def explain(self, error: Exception) -> None:
         """Raises `error()` in place of an error that shutting caused: `shut` waits only a limited time for calls inside."""
-        if self.is_shut and (self.is_gone or not isinstance(error, ClosedError)):
+        if self.is_shut and (self.is_deleted or not isinstance(error, ClosedError)):
             raise self.error() from error
 
     @contextmanager
@@ -108,14 +108,14 @@ class Gate:
             yield
         self.check()
 
-    def shut(self, gone: str | None = None) -> None:
+    def shut(self, deletion: str | None = None) -> None:
         """Refuses all later calls, and waits at most 10 seconds until those of other threads have left.
 
         Args:
-            gone: says that the partition was deleted: calls raise UnknownTopicOrPartitionError with this text.
+            deletion: says that the partition was deleted: calls raise UnknownTopicOrPartitionError with this text.
         """
         if not self.is_shut:
-            self._gone = gone  # before `is_shut`, which calls read first
+            self._deletion = deletion  # before `is_shut`, which calls read first
         self.is_shut = True
         for chunk in living(self._chunks):
             chunk.records.clear()

@@ -399,13 +399,13 @@ def on_fork(one: Forkable) -> None:
     _forkables.add(one)
 
 
-def _tell_in_child() -> None:
+def _notify_in_child() -> None:
     process_id.cache_clear()
     for one in list(_forkables):
         one.forked()
 
 
-os.register_at_fork(after_in_child=_tell_in_child)
+os.register_at_fork(after_in_child=_notify_in_child)
 
 
 def hold_over_forks(acquire: Callable[[], object], release: Callable[[], object]) -> None:

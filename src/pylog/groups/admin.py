@@ -24,7 +24,7 @@ from pylog.groups.state import topic_info
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition
-from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
+from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.offset_manager import CommitRecords, GroupView, OffsetManager, PartitionLike
 from pylog.offsets.partition import KeyValue
@@ -215,16 +215,16 @@ class Group(FactoryMade, factory="Store.group"):
             ),
         )
         if planned.partitions and not dry_run:
-            gone: list[str] = []
+            deleted: list[str] = []
             check = CommitRecords([], list(logs.values())).check
-            self._offsets.change(self.group_id, self._carry_out(planned, gone), make=True, durability=durability, check=check)
-            self._tell_of_reset(planned, wanted, gone)
+            self._offsets.change(self.group_id, self._carry_out(planned, deleted), make=True, durability=durability, check=check)
+            self._trace_reset(planned, wanted, deleted)
         return planned
 
-    def _tell_of_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, ResetTarget], gone: list[str]) -> None:
-        if gone:
+    def _trace_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, ResetTarget], deleted: list[str]) -> None:
+        if deleted:
             trace.line(
-                trace.MEMBERS_DISMISSED, group=self.group_id, members=gone, reason="none of them runs, and the group is reset"
+                trace.MEMBERS_DISMISSED, group=self.group_id, members=deleted, reason="none of them runs, and the group is reset"
             )
         for each in planned.partitions:
             target = wanted[each.partition]
@@ -241,12 +241,12 @@ class Group(FactoryMade, factory="Store.group"):
             found[partition] = log
         return found
 
-    def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[GroupView], Iterable[KeyValue]]:
+    def _carry_out(self, planned: ResetPlan, deleted: list[str]) -> Callable[[GroupView], Iterable[KeyValue]]:
         now_ms = self._clock.now_ms()
 
         def records(view: GroupView) -> Iterable[KeyValue]:
             self._refuse_members(view)
-            gone[:] = sorted(member_ids(view.image))
+            deleted[:] = sorted(member_ids(view.image))
             yield from dismissed(self._key, view.image, now_ms)
             for partition, offset in planned.offsets.items():
                 yield offset_key(self._key, format_partition_key(partition)), format_offset(offset, b"", None, now_ms)
@@ -289,14 +289,14 @@ class Group(FactoryMade, factory="Store.group"):
             nonlocal existed
             existed = view.image.exists
             self._refuse_members(view)
-            gone = Expiry(sorted(set(view.image.entries) | view.pending), existed)
-            lines[:] = deletion_lines(self._key, view.image, gone, "Group.delete was called")
-            return tombstones(self._key, view.image, gone)
+            deleted = Expiry(sorted(set(view.image.entries) | view.pending), existed)
+            lines[:] = deletion_lines(self._key, view.image, deleted, "Group.delete was called")
+            return tombstones(self._key, view.image, deleted)
 
         self._offsets.change(self.group_id, records, durability=durability)
         if not existed:
             raise self._unknown()
-        tell_of(lines)
+        trace_deletions(lines)
 
     def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
         """Deletes the group's committed offsets for some partitions, including offsets pending in open transactions.
@@ -329,14 +329,14 @@ class Group(FactoryMade, factory="Store.group"):
             self._refuse_readers(view, topics | {partition.topic for partition in partitions})
             present = set(map(parse_partition_key, set(view.image.entries) | view.pending))
             chosen = {partition for partition in present if partition in partitions or partition.topic in topics}
-            gone = Expiry(sorted(map(format_partition_key, chosen)), False)
-            lines[:] = deletion_lines(self._key, view.image, gone, "delete_offsets was called")
-            return tombstones(self._key, view.image, gone)
+            deleted = Expiry(sorted(map(format_partition_key, chosen)), False)
+            lines[:] = deletion_lines(self._key, view.image, deleted, "delete_offsets was called")
+            return tombstones(self._key, view.image, deleted)
 
         self._offsets.change(self.group_id, records, durability=durability)
         if chosen is None:
             raise self._unknown()
-        tell_of(lines)
+        trace_deletions(lines)
         return chosen
 
     def _refuse_readers(self, view: GroupView, topics: set[str]) -> None:

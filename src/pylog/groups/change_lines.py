@@ -9,7 +9,7 @@ from pylog.groups.state import GroupState, Member
 from pylog.record.types import TopicPartition
 
 
-def tell_of_change(group: str, before: GroupState, after: GroupState, me: str, reasons: Mapping[str, str]) -> None:
+def trace_change(group: str, before: GroupState, after: GroupState, me: str, reasons: Mapping[str, str]) -> None:
     """Writes a line for each member that joined or left, and one if the partitions were assigned again.
 
     Args:
@@ -19,7 +19,7 @@ def tell_of_change(group: str, before: GroupState, after: GroupState, me: str, r
         reasons: why other members are removed, by their ids.
     """
     for member_id in sorted(after.members.keys() - before.members.keys()):
-        _tell_of_newcomer(group, after.members[member_id], after.epoch)
+        _trace_joined(group, after.members[member_id], after.epoch)
     instances = {member.instance_id for member in after.members.values()} - {None}
     for member_id in sorted(before.members.keys() - after.members.keys()):
         gone = before.members[member_id]
@@ -32,15 +32,15 @@ def tell_of_change(group: str, before: GroupState, after: GroupState, me: str, r
             reason = reasons.get(member_id, "another protocol's member; a member of pylog has joined")
             trace.later(trace.MEMBER_EXPELLED, **facts, reason=reason, by=me)
     if after.epoch != before.epoch:
-        _tell_of_rebalance(group, before, after)
+        _trace_rebalance(group, before, after)
 
 
-def _tell_of_newcomer(group: str, member: Member, epoch: int) -> None:
+def _trace_joined(group: str, member: Member, epoch: int) -> None:
     facts = {"member": member.member_id, "instance": member.instance_id, "client": member.client_id}
     trace.later(trace.MEMBER_JOINED, group=group, **facts, topics=sorted(member.topics), epoch=epoch)
 
 
-def _tell_of_rebalance(group: str, before: GroupState, after: GroupState) -> None:
+def _trace_rebalance(group: str, before: GroupState, after: GroupState) -> None:
     old, new = _targets(before), _targets(after)
     moved = [partition for partition in old.keys() | new.keys() if old.get(partition) != new.get(partition)]
     facts = {"group": group, "epoch": after.epoch, "members": len(after.members), "moved": trace.names_of(moved)}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pylog import trace
 from pylog.config import Durability
 from pylog.groups import decisions
-from pylog.groups.change_lines import tell_of_change
+from pylog.groups.change_lines import trace_change
 from pylog.groups.heartbeat import Heartbeat
 from pylog.groups.state import GroupState, PartitionSet, TopicInfo, changes, state_of, topic_info
 from pylog.offsets.image import GroupImage, Image
@@ -131,7 +131,7 @@ class GroupRecords:
             if starts:
                 facts = {"group": self._group, "partitions": trace.names_of(starts), "member": member_id}
                 trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")
-            tell_of_change(self._group, before, after, member_id, {} if heartbeat is None else heartbeat.reasons)
+            trace_change(self._group, before, after, member_id, {} if heartbeat is None else heartbeat.reasons)
         return starts
 
 

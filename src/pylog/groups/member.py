@@ -202,11 +202,11 @@ class GroupMember:
             lost = self._out_of_group()
             return PartitionsLost(lost) if lost else self._join(now)
         self._epoch = me.epoch  # an interrupted call may have written it
-        gone = self._reading - me.owned
-        if gone:  # a topic was deleted
-            self._reading -= gone
-            self._trace(trace.LOST, gone, "their topic was deleted")
-            return PartitionsLost(gone)
+        deleted = self._reading - me.owned
+        if deleted:  # a topic was deleted
+            self._reading -= deleted
+            self._trace(trace.LOST, deleted, "their topic was deleted")
+            return PartitionsLost(deleted)
         if self._revoking:
             return None
         if me.topics != self._topics:

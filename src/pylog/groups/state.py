@@ -220,8 +220,8 @@ def assignors_of(tags: Tags) -> tuple[str, ...]:
 def changes(group: bytes, before: GroupState, after: GroupState) -> list[KeyValue]:
     """Returns the records that lead from one state to another, in a broker's order (groups-and-transactions 1.8)."""
     items: list[KeyValue] = [(group_key(group), None)] if before.classic and not after.classic else []
-    gone = [member_id for member_id in before.members if member_id not in after.members and not before.classic]
-    items += ((member_record_key(kind, group, member_id), None) for member_id in gone for kind in (CURRENT, TARGET, MEMBER))
+    deleted = [member_id for member_id in before.members if member_id not in after.members and not before.classic]
+    items += ((member_record_key(kind, group, member_id), None) for member_id in deleted for kind in (CURRENT, TARGET, MEMBER))
     items += _metadata(group, before, after)
     rebalanced = after.epoch != before.epoch
     if _group_topics(after) != _group_topics(before):

@@ -106,7 +106,7 @@ class PartitionLog:
     @property
     def is_deleted(self) -> bool:
         """Whether this process or another one has deleted the partition."""
-        return self._gate.is_gone or self._refresher.is_deleted
+        return self._gate.is_deleted or self._refresher.is_deleted
 
     @property
     def must_reopen(self) -> bool:

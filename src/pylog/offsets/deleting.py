@@ -15,41 +15,41 @@ from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import OLD_OFFSET, group_key, group_name, offset_key, parse_partition_key
 
 
-def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[KeyValue]:
+def tombstones(name: bytes, group: GroupImage, deleted: Expiry) -> Iterator[KeyValue]:
     """The records that delete; the offsets' first, so that no crash leaves offsets of a group that is deleted."""
-    for partition_key in gone.partition_keys:
+    for partition_key in deleted.partition_keys:
         yield offset_key(name, partition_key), None
         if partition_key in group.old_keys:
             yield offset_key(name, partition_key, OLD_OFFSET), None
-    if gone.group and group.is_consumer:
+    if deleted.group and group.is_consumer:
         yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
-    elif gone.group:
+    elif deleted.group:
         yield group_key(name), None
 
 
 Lines = list[tuple[trace.Event, dict[str, Any]]]
 
 
-def deletion_lines(name: bytes, group: GroupImage, gone: Expiry, reason: str) -> Lines:
+def deletion_lines(name: bytes, group: GroupImage, deleted: Expiry, reason: str) -> Lines:
     """The lines for the deletion of a group's offsets and, if it is deleted too, of the group. Call it before the deletion.
 
     Args:
         name: the bytes of the group's name.
         group: as it is.
-        gone: what will be deleted.
+        deleted: what will be deleted.
         reason: why.
     """
     found: Lines = []
-    if gone.partition_keys and trace.wanted(trace.OFFSETS_DELETED):
-        offsets = [_offset(group, partition_key) for partition_key in sorted(gone.partition_keys)]
+    if deleted.partition_keys and trace.wanted(trace.OFFSETS_DELETED):
+        offsets = [_offset(group, partition_key) for partition_key in sorted(deleted.partition_keys)]
         facts = {"group": group_name(name), "count": len(offsets), "offsets": offsets, "reason": reason}
         found.append((trace.OFFSETS_DELETED, facts))
-    if gone.group:
+    if deleted.group:
         found.append((trace.GROUP_DELETED, {"group": group_name(name), "reason": reason}))
     return found
 
 
-def tell_of(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None:
+def trace_deletions(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None:
     """Logs the lines, when the deletion is done."""
     for event, facts in lines:
         trace.line(event, **facts)

@@ -23,7 +23,7 @@ from pylog.fs import FileSystem, join
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition
-from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
+from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
 from pylog.offsets.partition import KeyValue, OffsetsPartition
@@ -302,12 +302,12 @@ class OffsetManager:
             found = view.image
             present = set(found.entries) | view.pending
             partition_keys[:] = sorted(present if wanted is None else present & wanted)
-            gone = Expiry(partition_keys, wanted is None and found.exists and not found.has_members)
-            lines[:] = deletion_lines(name, found, gone, "delete was called")
-            return tombstones(name, found, gone)
+            expiry = Expiry(partition_keys, wanted is None and found.exists and not found.has_members)
+            lines[:] = deletion_lines(name, found, expiry, "delete was called")
+            return tombstones(name, found, expiry)
 
         self.change(group_id, forget, durability=durability)
-        tell_of(lines)
+        trace_deletions(lines)
         return set(map(parse_partition_key, partition_keys))
 
     def forgetting(self, topic: str) -> Callable[[], None]:
@@ -415,12 +415,14 @@ class OffsetManager:
                 return 0
         with partition.exclusively() as image:
             found = find(image)
-            items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
+            items = [item for name, expiry in found.items() for item in tombstones(name, image.groups[name], expiry)]
             if items:
-                lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
+                lines = [
+                    each for name, expiry in found.items() for each in deletion_lines(name, image.groups[name], expiry, reason)
+                ]
                 partition.append(items, self.clock.now_ms(), None, atomic=False)  # expiry may be asked for a time in the future
-                tell_of(lines)
-            return sum(len(gone.partition_keys) for gone in found.values())
+                trace_deletions(lines)
+            return sum(len(expiry.partition_keys) for expiry in found.values())
 
     def _expired(
         self, partition: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
@@ -438,7 +440,7 @@ class OffsetManager:
             for name, group in image.groups.items()
             if group.exists
         }
-        return {name: gone for name, gone in found.items() if gone.partition_keys or gone.group}
+        return {name: expiry for name, expiry in found.items() if expiry.partition_keys or expiry.group}
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 

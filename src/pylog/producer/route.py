@@ -14,7 +14,7 @@ from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD
 from pylog.producer.waiting import Waiting
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
-from pylog.topics.kept import IsGone
+from pylog.topics.kept import IsDeleted
 from pylog.topics.topic import Topic
 
 
@@ -108,10 +108,10 @@ class Routes:
             self.plain[route.topic] = known
         return known
 
-    def forget_topics(self, is_gone: IsGone) -> None:
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
         """Forgets deleted topics, except the last few: a program that sends in a loop still gets the errors in its futures."""
         for topic in list(self._all):
-            if is_gone(topic) and topic not in self._deleted:
+            if is_deleted(topic) and topic not in self._deleted:
                 self._deleted[topic] = None
         for topic in list(self._deleted)[: -limits.DELETED_ROUTES]:
             self._deleted.pop(topic, None)

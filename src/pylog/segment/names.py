@@ -151,20 +151,20 @@ def plan_load(
         removals += [name for name in swaps if parsed[name].offset >= first]
         swaps = [name for name in swaps if parsed[name].offset < first]
     removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
-    gone = set(removals)
+    deleted = set(removals)
     for seal in [name for name in swaps if parsed[name].suffix == SEAL]:
         bases = set(replaced(seal)) - {parsed[seal].offset}
-        removals += [name for base in bases for name in files_of(base, parsed.keys() - gone)]
-    gone = set(removals)
+        removals += [name for base in bases for name in files_of(base, parsed.keys() - deleted)]
+    deleted = set(removals)
     renames = [(name, name.removesuffix(SWAP)) for name in swaps]
     segments = {
-        found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone
+        found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in deleted
     }
     segments.update({parsed[name].offset: name for name in swaps if parsed[name].suffix == LOG})
-    seals = [name for name, found in parsed.items() if found[1:] == (SEAL, "") and name not in gone]
+    seals = [name for name, found in parsed.items() if found[1:] == (SEAL, "") and name not in deleted]
     removals += [name for name in seals if parsed[name].offset not in segments]  # a broker removes segments without their seals
     snapshots = [
-        found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
+        found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in deleted
     ]
     return LoadPlan(dict(sorted(segments.items())), removals, renames, cleaned, sorted(snapshots))
 

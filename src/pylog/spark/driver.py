@@ -182,8 +182,8 @@ class Driver:
         if self._group is None or end == self._committed:
             return
         at, seen = StreamOffset.from_json(end), self._watch.refresh()
-        gone = at.recreated(seen.ids)
-        known = {partition: offset for partition, offset in at.positions.items() if partition.topic not in gone}
+        deleted = at.recreated(seen.ids)
+        known = {partition: offset for partition, offset in at.positions.items() if partition.topic not in deleted}
         there = {partition: offset for partition, offset in known.items() if offset <= seen.ends.get(partition, -1)}
         self._group.commit(there, {topic: at.ids[topic] for topic in {each.topic for each in there} & at.ids.keys()})
         self._committed = end

@@ -57,8 +57,8 @@ def ranges(
         seen: the partitions as they are now.
         dropped: the partitions of the checkpoint that the query's options no longer name, as they may be there still.
     """
-    gone = sorted(start.positions.keys() - end.positions.keys())
-    losses = [_left(partition, start.positions[partition], partition in dropped) for partition in gone]
+    deleted = sorted(start.positions.keys() - end.positions.keys())
+    losses = [_left(partition, start.positions[partition], partition in dropped) for partition in deleted]
     known, replaced = _known(start, end.ids), end.recreated(seen.ids)
     found: dict[TopicPartition, MicroBatchRange] = {}
     for partition, until in sorted(end.positions.items()):

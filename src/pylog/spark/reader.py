@@ -140,9 +140,9 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
 def _available(log: PartitionLog, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
     """Returns the range of the slice that can still be read, and reports deleted records."""
     start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation_level))
-    gone = [(position, min(start, part.end))] if start > position else []
-    gone += [(max(end, position), part.end)] if end < part.end else []
-    for first, last in gone:
+    missing = [(position, min(start, part.end))] if start > position else []
+    missing += [(max(end, position), part.end)] if end < part.end else []
+    for first, last in missing:
         message = f"offsets {first} to {last} (exclusive) of {named(part.topic_partition)} have gone since the read was planned"
         report_data_loss(message, path=part.directory, offset=first, fail=options.fail_on_data_loss)
     return start, end

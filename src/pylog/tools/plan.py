@@ -313,12 +313,12 @@ class _Planner:
         return changed, end
 
     def _everything_out(self) -> PartitionPlan:
-        gone = tuple(_plan_of(segment, None) for segment, _ in self._segments if segment.base_offset != self._end)
+        removed = tuple(_plan_of(segment, None) for segment, _ in self._segments if segment.base_offset != self._end)
         empty = [_plan_of(segment, []) for segment, _ in self._segments if segment.base_offset == self._end]
         created = None if empty else self._end
-        lost = tuple(self._lost([*gone, *empty], self._end, all_of_them=True))
+        lost = tuple(self._lost([*removed, *empty], self._end, all_of_them=True))
         settled = (self._end, True, self._end, self._end, lost)
-        return PartitionPlan(self._target, self._policy, self._affected, (*gone, *empty), created, (), *settled)
+        return PartitionPlan(self._target, self._policy, self._affected, (*removed, *empty), created, (), *settled)
 
     # ---- helpers of the policies ---------------------------------------------------------------------------------------------
 
@@ -384,10 +384,10 @@ class _Planner:
         for each in self._affected:
             if each.first_offset is not None and each.finding.kind not in HARMLESS:
                 yield LostOffsets(each.first_offset, each.last_offset, False)
-        gone = self._emptied(changed, end) if self._policy != "skip" else []
+        removed = self._emptied(changed, end) if self._policy != "skip" else []
         if all_of_them:
-            gone = [(self._state.start_offset, self._end - 1)]
-        for first, last in gone:
+            removed = [(self._state.start_offset, self._end - 1)]
+        for first, last in removed:
             for readable_first, readable_last in self._readable:
                 both = max(first, readable_first), min(last, readable_last)
                 if both[0] <= both[1]:

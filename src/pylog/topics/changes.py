@@ -187,9 +187,9 @@ class TopicChanges:
     def _rename(self, directory: str, target: str) -> None:
         """Frees the name of a partition that is deleted, unless another process has already done so."""
         with self._locks.partition(directory).entered(), self._locks.root.entered():
-            gone = parse_partition_directory(directory)
-            if rename_deleted(self._fs, self._root, directory, target) and gone is not None:
-                self._forget_ends(gone.topic, [gone.partition])  # a process that has it open may have written new lines
+            deleted = parse_partition_directory(directory)
+            if rename_deleted(self._fs, self._root, directory, target) and deleted is not None:
+                self._forget_ends(deleted.topic, [deleted.partition])  # a process that has it open may have written new lines
 
     def note_finished(self, names: Mapping[str, str]) -> None:
         """Removes finished deletions from the catalog, by the old and new names of their directories: nothing is left of them."""

@@ -108,8 +108,8 @@ def _in(root: str, name: str) -> str:
 
 def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
     """Records that directories were deleted, by their last names. Under the root's lock."""
-    catalog, gone = read_catalog(fs, root), set(removed)
-    left = {old: new for old, new in catalog.deleting.items() if new not in gone}
+    catalog, deleted = read_catalog(fs, root), set(removed)
+    left = {old: new for old, new in catalog.deleting.items() if new not in deleted}
     write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
 
 

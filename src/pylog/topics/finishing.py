@@ -53,11 +53,11 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> dict[
     remove_strays(fs, root)
     entries = fs.list(root)
     _remove_unfinished(fs, root, entries)
-    present, gone, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
-    gone += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
-    if gone:
-        trace.later(trace.TOPICS_DROPPED, path=root, topics=gone)
-        catalog = without(catalog, gone)
+    present, deleted, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
+    deleted += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
+    if deleted:
+        trace.later(trace.TOPICS_DROPPED, path=root, topics=deleted)
+        catalog = without(catalog, deleted)
         write_catalog(fs, root, catalog)
     if is_brokers:
         return finished  # it would set aside what is made here

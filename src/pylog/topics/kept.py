@@ -12,14 +12,14 @@ from weakref import WeakSet
 
 from pylog.fs import living
 
-IsGone = Callable[[str], bool]
+IsDeleted = Callable[[str], bool]
 
 
 class Keeper(Protocol):
     """A part of a store that keeps something by a topic's name."""
 
-    def forget_topics(self, is_gone: IsGone) -> None:
-        """Forgets the topics for which `is_gone` is true. Any thread may call it."""
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
+        """Forgets the topics for which `is_deleted` is true. Any thread may call it."""
         ...
 
 
@@ -28,9 +28,9 @@ class WarnedTopics(set[str]):
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def forget_topics(self, is_gone: IsGone) -> None:
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
         """Removes names. See `Keeper`."""
-        self.difference_update([name for name in self.copy() if is_gone(name)])
+        self.difference_update([name for name in self.copy() if is_deleted(name)])
 
 
 class KeptByTopic:
@@ -39,8 +39,8 @@ class KeptByTopic:
     >>> class Names(set):
     ...     __hash__ = object.__hash__
     ...
-    ...     def forget_topics(self, is_gone):
-    ...         self.difference_update([name for name in self if is_gone(name)])
+    ...     def forget_topics(self, is_deleted):
+    ...         self.difference_update([name for name in self if is_deleted(name)])
     >>> kept, names = KeptByTopic(), Names(["orders", "days"])
     >>> kept.add(names)
     >>> kept.forget(lambda name: name == "days")
@@ -55,7 +55,7 @@ class KeptByTopic:
         """Adds a keeper, until it is collected."""
         self._keepers.add(keeper)
 
-    def forget(self, is_gone: IsGone) -> None:
-        """Makes all keepers forget the topics for which `is_gone` is true."""
+    def forget(self, is_deleted: IsDeleted) -> None:
+        """Makes all keepers forget the topics for which `is_deleted` is true."""
         for keeper in living(self._keepers):
-            keeper.forget_topics(is_gone)
+            keeper.forget_topics(is_deleted)

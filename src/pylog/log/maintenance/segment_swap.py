@@ -114,8 +114,8 @@ class CleanedSegment:
         for output in self._outputs:
             output.give_suffix(output.names[1:], SWAP, "")  # no sync: opening the log repeats it
         writer.published.end_change()
-        gone = {segment.base_offset for segment in self._replaced}
-        staying = [item for item in writer.state.segments if item[0] not in gone]
+        deleted = {segment.base_offset for segment in self._replaced}
+        staying = [item for item in writer.state.segments if item[0] not in deleted]
         made = [(output.base, output.opened(self._appended())) for output in self._outputs]
         writer.published.change(segments=SegmentView(sorted([*staying, *made])))
 

@@ -44,7 +44,7 @@ class Follower:
 
     Attributes:
         loaded: the result of the last load.
-        gone: true if another process has deleted the partition.
+        is_deleted: true if another process has deleted the partition.
 
     Raises:
         UnknownTopicOrPartitionError: from any refresh after the deletion.
@@ -60,7 +60,7 @@ class Follower:
         self._files_loaded_for: list[tuple[str, int]] | None = None
         self._producers: ProducerStateManager | None = loaded.producers
         self.loaded = loaded
-        self.gone = False
+        self.is_deleted = False
         self._replacements = 0  # of segments, detected by names and sizes of files
         self._is_refreshing = True  # until a refresh has succeeded
         self._refreshed_at = 0.0  # in seconds of the clock
@@ -83,11 +83,11 @@ class Follower:
         """
         self._is_refreshing = True
         try:
-            if self.gone:
+            if self.is_deleted:
                 raise deleted(self._source)
             self._take_changes(wait)
         except UnknownTopicOrPartitionError:
-            self.gone = True
+            self.is_deleted = True
             raise
         self._refreshed_at = self._clock.monotonic()
         self._is_refreshing = False

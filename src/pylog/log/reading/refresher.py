@@ -53,7 +53,7 @@ class Owner(Protocol):
     @property
     def writer(self) -> _Writer | None: ...
     @property
-    def gone(self) -> bool: ...
+    def is_deleted(self) -> bool: ...
     @property
     def appending(self) -> bool: ...
     @property
@@ -195,8 +195,8 @@ class Refresher:
     def is_deleted(self) -> bool:
         """Whether another process has deleted the partition."""
         second = self._second
-        gone = second is not None and second.follower is not None and second.follower.gone
-        return gone or self.follower.gone or (self._writer is not None and self._writer.gone)
+        deleted = second is not None and second.follower is not None and second.follower.is_deleted
+        return deleted or self.follower.is_deleted or (self._writer is not None and self._writer.is_deleted)
 
     def may_have_changed(self) -> bool:
         """Whether another process may have changed the log since the state was published. Takes no lock. Cost: one pread."""

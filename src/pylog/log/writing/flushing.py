@@ -22,7 +22,7 @@ def flush_in_background(partition: PartitionWriter) -> None:
         StorageFailedError: the sync failed; the log accepts no more writes.
     """
     with partition.lock:
-        if partition.gone or (partition.writer is not None and partition.writer.failure is not None):
+        if partition.is_deleted or (partition.writer is not None and partition.writer.failure is not None):
             return
         partition.check_names()
         partition.take_changes_of_others()  # includes records of a process that has died

@@ -89,7 +89,7 @@ class PartitionWriter:
         loaded: the result of the last load.
         commits: the appends that wait, and their commits.
         writer: created at the first write, None before.
-        gone: true if another process has deleted the partition.
+        is_deleted: true if another process has deleted the partition.
         close_count: the number of times the writer was closed; `loaded` is then older than the log.
         appending: true while the thread that holds the lock commits requests. If the same thread appends again, it does so in a
             signal handler or a logging handler.
@@ -117,7 +117,7 @@ class PartitionWriter:
         self._held.is_owner = partial(held_by_me, self.lock)
         self.commits = GroupCommit(source, clock, counters, self.lock, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
-        self.gone = self._unclean = False  # unclean: a writer was closed without writing all derived files
+        self.is_deleted = self._unclean = False  # unclean: a writer was closed without writing all derived files
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
         self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
@@ -151,7 +151,7 @@ class PartitionWriter:
             if not loaded.follows(self.loaded):
                 raise deleted(self.source)
         except UnknownTopicOrPartitionError:
-            self.gone = True
+            self.is_deleted = True
             raise
         state = first_state(loaded)
         trace_loading(self.source, loaded, self.loaded.findings)
