@@ -119,7 +119,7 @@ class AsyncProducer:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
         if on_delivery is None:
             return (await answer).result()
-        telling = loop.create_task(_tell(on_delivery, answer))  # continues if `send` is cancelled
+        telling = loop.create_task(_deliver(on_delivery, answer))  # continues if `send` is cancelled
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
         return await asyncio.shield(telling)
@@ -195,7 +195,7 @@ class AsyncProducer:
         await self._settled_callbacks()
 
 
-async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
+async def _deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
     """Awaits a result, calls `on_delivery`, and returns the result. If `send` itself raised, there was no delivery to report."""
     sent = await answer
     if isinstance(sent, FutureRecordMetadata):

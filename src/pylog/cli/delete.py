@@ -36,7 +36,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: J
     """
     failed: dict[str, str] = {}
     with reading(store) as opened:
-        found = _there(opened, topic, failed)
+        found = _existing(opened, topic, failed)
         what = _summary_of(opened, found)
     for name, why in failed.items():  # before the confirmation: the name may be mistyped
         complain(f"Topic '{name}' cannot be deleted: {why}")
@@ -51,7 +51,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: J
     return FAILED if failed else None
 
 
-def _there(store: Store, names: Iterable[str], failed: dict[str, str]) -> list[Topic]:
+def _existing(store: Store, names: Iterable[str], failed: dict[str, str]) -> list[Topic]:
     """Returns the topics with these names. Adds the reason for each missing one to `failed`."""
     found = []
     for name in dict.fromkeys(names):

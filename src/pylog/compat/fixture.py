@@ -186,8 +186,8 @@ def _held(real: dict[str, ModuleType], ours: dict[str, ModuleType]) -> _Held:
 def _ours_for(found: Any, ours: dict[str, ModuleType]) -> Any:
     if isinstance(found, ModuleType):
         return ours.get(found.__name__)
-    home = getattr(found, "__module__", None) if callable(found) else None
-    if not isinstance(home, str) or not (home == _REAL or home.startswith(_REAL + ".")):
+    defined_in = getattr(found, "__module__", None) if callable(found) else None
+    if not isinstance(defined_in, str) or not (defined_in == _REAL or defined_in.startswith(_REAL + ".")):
         return None
     name = getattr(found, "__name__", "")
     return next((getattr(module, name) for module in ours.values() if hasattr(module, name)), None)

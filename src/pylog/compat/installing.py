@@ -81,8 +81,9 @@ def _values(module: ModuleType) -> list[Any]:
 
 
 def _is_of(value: Any, package: str) -> bool:
-    home = getattr(value, "__module__", None) if isinstance(value, type) else getattr(value, "__name__", None)
-    return isinstance(home, str) and (home == package or home.startswith(package + ".")) and isinstance(value, type | ModuleType)
+    origin = getattr(value, "__module__", None) if isinstance(value, type) else getattr(value, "__name__", None)
+    is_below = isinstance(origin, str) and (origin == package or origin.startswith(package + "."))
+    return is_below and isinstance(value, type | ModuleType)
 
 
 def _put_in(package: str) -> None:

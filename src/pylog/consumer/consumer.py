@@ -332,7 +332,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         if given is None:
             return self._core.committable()
         wanted = offsets_given(given)
-        return wanted, self._core.logs_of([TopicPartition(*place) for place in wanted])
+        return wanted, self._core.logs_of([TopicPartition(*partition) for partition in wanted])
 
     def _group(self) -> str:
         if self._options.group_id is None:

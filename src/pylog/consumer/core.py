@@ -141,9 +141,9 @@ class ConsumerCore:
 
     def _raise_deleted(self, error: PylogError | None) -> NoReturn:
         """Reports deleted partitions to a program that assigned them. It reads their successors from now on."""
-        gone = ", ".join(sorted(map(name, self.assignment.begun_again)))
+        names = ", ".join(sorted(map(name, self.assignment.begun_again)))
         self.assignment.begun_again.clear()
-        what = f"{gone} was deleted, perhaps created again; the next poll reads it from auto_offset_reset" if gone else error
+        what = f"{names} was deleted, perhaps created again; the next poll reads it from auto_offset_reset" if names else error
         raise UnknownTopicOrPartitionError(f"an assigned partition was deleted: {what}") from error
 
     def _find_positions(self) -> None:

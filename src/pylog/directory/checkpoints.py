@@ -167,15 +167,16 @@ class Checkpoint:
             UnsupportedFormatError: the file has a later version, or is too large. Nothing was changed.
         """
         content = self._read()  # read again: another process may have written it
-        going = set(removed) - changed.keys()
-        if not any(content.offsets.get(key) != offset for key, offset in changed.items()) and not going & content.offsets.keys():
+        dropped = set(removed) - changed.keys()
+        is_changed = any(content.offsets.get(key) != offset for key, offset in changed.items())
+        if not is_changed and not dropped & content.offsets.keys():
             return
         if content.refused:
             message = f"{self.path} cannot be changed: {content.complaint}"
             raise UnsupportedFormatError(message, path=self.path)
         if content.complaint is not None and content.data is not None:
             keep_damaged(self._fs, self._root, self._name, content.data or b"")
-        data = OFFSETS.checked(_text_of(_rewritten(content.lines, changed, going)), self.path)
+        data = OFFSETS.checked(_text_of(_rewritten(content.lines, changed, dropped)), self.path)
         write_atomically(self._fs, self._root, self._name, data)
 
     def note(self, changed: Offsets) -> bool:

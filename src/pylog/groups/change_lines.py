@@ -22,11 +22,11 @@ def trace_change(group: str, before: GroupState, after: GroupState, me: str, rea
         _trace_joined(group, after.members[member_id], after.epoch)
     instances = {member.instance_id for member in after.members.values()} - {None}
     for member_id in sorted(before.members.keys() - after.members.keys()):
-        gone = before.members[member_id]
-        facts = {"group": group, "member": member_id, "instance": gone.instance_id, "partitions": trace.names_of(gone.owned)}
+        left = before.members[member_id]
+        facts = {"group": group, "member": member_id, "instance": left.instance_id, "partitions": trace.names_of(left.owned)}
         if member_id == me:
             trace.later(trace.MEMBER_LEFT, **facts, reason="its consumer was closed or unsubscribed")
-        elif gone.instance_id in instances:
+        elif left.instance_id in instances:
             trace.later(trace.MEMBER_EXPELLED, **facts, reason="a new process has its group_instance_id", by=me)
         else:
             reason = reasons.get(member_id, "another protocol's member; a member of pylog has joined")

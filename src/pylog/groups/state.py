@@ -98,7 +98,7 @@ class Member(NamedTuple):
     target: PartitionSet = frozenset()
 
     @property
-    def standing(self) -> int:
+    def recorded_state(self) -> int:
         """The member's state, in the encoding of its record."""
         return UNREVOKED if self.owned - self.target else UNRELEASED if self.target - self.owned else STABLE
 
@@ -277,7 +277,7 @@ def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[K
         assigned = _by_topic(after, member.owned)
         if known is None or known.epoch != member.epoch or _by_topic(before, known.owned) != assigned:
             has = tuple(_with_epoch(each, member.epoch) for each in assigned)
-            value = CurrentAssignment(member.epoch, member.previous_epoch, member.standing, has)
+            value = CurrentAssignment(member.epoch, member.previous_epoch, member.recorded_state, has)
             yield member_record_key(CURRENT, group, member.member_id), format_current(value)
 
 

@@ -153,7 +153,7 @@ class Producer(FactoryMade, factory="Store.producer"):
         details = Details(pairs or None, number, stamp) if pairs or number is not None or stamp is not None else None
         future = FutureRecordMetadata(route, value_bytes, key_bytes, details)
         if on_delivery is not None:
-            future.when_done(_teller(on_delivery))
+            future.when_done(_callback_of(on_delivery))
         route.keyed = route.keyed or key_bytes is not None
         route.headed = route.headed or bool(pairs)
         route.named = route.named or number is not None
@@ -361,14 +361,14 @@ def _checked_timestamp(given: int | None) -> int | None:
     return int(given)
 
 
-def _teller(tell: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
+def _callback_of(on_delivery: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
     """Wraps `on_delivery` as a callback that receives the future."""
-    if not callable(tell):
-        raise InvalidArgumentError(f"on_delivery={tell!r} cannot be called")
-    refuse_coroutine_function("on_delivery", tell, "pass a plain function, or send with pylog.aio.AsyncProducer")
+    if not callable(on_delivery):
+        raise InvalidArgumentError(f"on_delivery={on_delivery!r} cannot be called")
+    refuse_coroutine_function("on_delivery", on_delivery, "pass a plain function, or send with pylog.aio.AsyncProducer")
 
     def call(future: FutureRecordMetadata) -> None:
         error = future.exception()
-        refuse_awaitable(tell(error, None if error is not None else future.result()))
+        refuse_awaitable(on_delivery(error, None if error is not None else future.result()))
 
     return call

@@ -197,7 +197,7 @@ def _items(column: Binary, count: int) -> list[bytes | None]:
     items: list[bytes | None] = [data[first - ends[0] : end - ends[0]] for first, end in pairwise(ends)]
     if column.valid.size:
         present = np.unpackbits(column.valid, count=len(items), bitorder="little").tolist()
-        items = [item if there else None for item, there in zip(items, present, strict=True)]
+        items = [item if is_present else None for item, is_present in zip(items, present, strict=True)]
     return items
 
 

@@ -253,8 +253,8 @@ def _first_broken_at_a_gap(region: Region, count: int, walked: _WalkState, after
         gaps = gaps[1:]  # compaction may have removed records before a segment's first batch
     if not gaps.size:
         return None
-    beside = np.union1d(gaps - 1, gaps)
-    for batch in beside[(beside >= 0) & (beside < count)].tolist():
+    at_gaps = np.union1d(gaps - 1, gaps)
+    for batch in at_gaps[(at_gaps >= 0) & (at_gaps < count)].tolist():
         if not crc_is_good(region.buffer, table, batch):
             return int(batch)
     return None

@@ -184,8 +184,8 @@ class Driver:
         at, seen = StreamOffset.from_json(end), self._watch.refresh()
         deleted = at.recreated(seen.ids)
         known = {partition: offset for partition, offset in at.positions.items() if partition.topic not in deleted}
-        there = {partition: offset for partition, offset in known.items() if offset <= seen.ends.get(partition, -1)}
-        self._group.commit(there, {topic: at.ids[topic] for topic in {each.topic for each in there} & at.ids.keys()})
+        remaining = {partition: offset for partition, offset in known.items() if offset <= seen.ends.get(partition, -1)}
+        self._group.commit(remaining, {topic: at.ids[topic] for topic in {each.topic for each in remaining} & at.ids.keys()})
         self._committed = end
 
     def _open_group(self) -> None:

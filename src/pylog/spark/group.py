@@ -60,8 +60,8 @@ class GroupCommits:
             for first in range(0, len(partitions), COMMIT_PARTITIONS):
                 some = [TopicPartition(*partition) for partition in partitions[first : first + COMMIT_PARTITIONS]]
                 logs = offsets.logs_of(some)
-                there = topic_ids(dict.fromkeys(some, self._path))  # read after the logs: an id that is right was theirs
-                deleted = {topic for topic, each in (ids or {}).items() if there.get(topic) != each}
+                current = topic_ids(dict.fromkeys(some, self._path))  # read after the logs: an id that is right was theirs
+                deleted = {topic for topic, each in (ids or {}).items() if current.get(topic) != each}
                 offsets.commit(self._group, {each: positions[each] for each in some if each.topic not in deleted}, logs=logs)
 
     def close(self) -> None:

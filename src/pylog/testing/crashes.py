@@ -286,8 +286,8 @@ class Moment:
         selections = list(selected(self.volatile, rng))
         for kept in dict.fromkeys([nothing, everything, *_drawn(selections, subsets, rng)]):
             yield Crash(self.after, kept)
-        beside = {number: self._around(number) for number in self.volatile}
-        torn = [(cut, kept) for number, around in beside.items() for cut in self.cuts(number) for kept in around]
+        neighbours = {number: self._around(number) for number in self.volatile}
+        torn = [(cut, kept) for number, around in neighbours.items() for cut in self.cuts(number) for kept in around]
         for cut, kept in _drawn(torn, cuts, rng):
             yield Crash(self.after, kept, cut)
 

@@ -312,7 +312,7 @@ class Disk:
             raise refused(errno.ENOTDIR, path)
         return found
 
-    def place(self, path: str) -> tuple[DirectoryNode, str]:
+    def locate(self, path: str) -> tuple[DirectoryNode, str]:
         """Returns the parent directory of a path, and the last name of the path, which may not exist."""
         parent, _, name = path.rstrip("/").rpartition("/")
         return self.directory(parent), name

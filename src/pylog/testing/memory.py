@@ -305,7 +305,7 @@ class MemoryFileSystem:
         return node
 
     def _free_place(self, path: str) -> tuple[DirectoryNode, str]:
-        directory, name = self.disk.place(path)
+        directory, name = self.disk.locate(path)
         if name in directory.names:
             raise refused(errno.EEXIST, path)
         return directory, name
@@ -377,7 +377,7 @@ class MemoryFileSystem:
     def rename(self, source: str, target: str) -> None:
         """Renames atomically, replacing the target if it exists. Durable only after the directory is synced."""
         with self._running():
-            (old_directory, old_name), (new_directory, new_name) = self.disk.place(source), self.disk.place(target)
+            (old_directory, old_name), (new_directory, new_name) = self.disk.locate(source), self.disk.locate(target)
             node = self.disk.node(source)
             if node is new_directory.names.get(new_name):
                 return
@@ -406,7 +406,7 @@ class MemoryFileSystem:
             self._remove(path)
 
     def _remove(self, path: str) -> None:
-        directory, name = self.disk.place(path)
+        directory, name = self.disk.locate(path)
         number = directory.names[name].number
         if self.admit(Operation(REMOVE, number, path, (NameChange(directory.number, name, None),))):
             del directory.names[name]

@@ -362,7 +362,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="chosen_offsets_are_for_the_topic_of_now",
         file="pylog/consumer/consumer.py",
-        text="self._core.logs_of([TopicPartition(*place) for place in wanted])",
+        text="self._core.logs_of([TopicPartition(*partition) for partition in wanted])",
         replacement="self._offsets.logs_of(wanted)",
         tests=(
             (
@@ -430,7 +430,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_query_commits_for_the_topic_of_now",
         file="pylog/spark/group.py",
-        text="{topic for topic, each in (ids or {}).items() if there.get(topic) != each}",
+        text="{topic for topic, each in (ids or {}).items() if current.get(topic) != each}",
         replacement="set[str]()",
         tests=(
             (

@@ -68,7 +68,7 @@ class ReplicasOfAdmin:
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Iterable[int] | None], timeout_ms: float | None = None
     ) -> dict[TopicPartition, Any]:
-        """Accepts broker 0 as the only place of a partition.
+        """Accepts broker 0 as the only broker of a partition.
 
         Args:
             reassignments: ids of brokers by partition; None cancels a reassignment.
@@ -80,14 +80,14 @@ class ReplicasOfAdmin:
         Raises:
             ValueError: a list of brokers is empty, or has something else than ints.
         """
-        wanted = {place: None if brokers is None else list(brokers) for place, brokers in reassignments.items()}
-        for place, brokers in wanted.items():
+        wanted = {partition: None if brokers is None else list(brokers) for partition, brokers in reassignments.items()}
+        for partition, brokers in wanted.items():
             if brokers is not None and not (brokers and all(isinstance(each, int) for each in brokers)):
-                raise ValueError(f"the brokers of {place} must be ids, at least one; None cancels a reassignment")
-        return {TopicPartition(*place): self._reassigned(place, brokers) for place, brokers in wanted.items()}
+                raise ValueError(f"the brokers of {partition} must be ids, at least one; None cancels a reassignment")
+        return {TopicPartition(*partition): self._reassigned(partition, brokers) for partition, brokers in wanted.items()}
 
-    def _reassigned(self, place: Any, brokers: list[int] | None) -> Any:
-        if not self._exists(*place):
+    def _reassigned(self, partition: Any, brokers: list[int] | None) -> Any:
+        if not self._exists(*partition):
             return errors.UnknownTopicOrPartitionError
         if brokers is None:
             return errors.NoReassignmentInProgressError
@@ -98,7 +98,7 @@ class ReplicasOfAdmin:
         return {}
 
     def alter_replica_log_dirs(self, replica_assignments: Mapping[Any, str]) -> dict[Any, Any]:
-        """Accepts the store's directory as the only place of a copy.
+        """Accepts the store's directory as the only one for a copy.
 
         Args:
             replica_assignments: directories by topic, partition and broker.

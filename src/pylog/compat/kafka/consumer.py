@@ -117,8 +117,8 @@ class KafkaConsumer(ConsumerBase):
         if update_offsets:
             found: dict[TopicPartition, Any] = self._polling.poll(timeout_ms, max_records, arrow=False)
         else:
-            taken = self._polling.collect(timeout_ms, max_records)
-            found = {partition.partition: records.records for partition, records in taken if len(records.records)}
+            collected = self._polling.collect(timeout_ms, max_records)
+            found = {partition.partition: records.records for partition, records in collected if len(records.records)}
         self._polled = set(self._core.assignment.partitions)
         if self._metrics is not None:
             self._metrics.polled(_CLOCK.monotonic() - begun)

@@ -103,10 +103,10 @@ class ActiveFile:
 
     def trim(self, position: int) -> bool:
         """Cuts off the zeros after the log end, durably. Returns whether there were any."""
-        there = self.end > position
-        if there:
+        has_zeros = self.end > position
+        if has_zeros:
             self.cut(position)
-        return there
+        return has_zeros
 
     def set_time(self, mtime_ms: int) -> None:
         """Restores the modification time of the last append, which zeros and truncation change. Only its owner may do that."""
