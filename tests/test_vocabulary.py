@@ -39,8 +39,6 @@ REPLACED: Final[Mapping[str, str]] = {
     "glance": "fast_outline",
     "goes_on": "continues",
     "gone": "deleted",
-    "home": "log_dir",
-    "homes": "log_dirs",
     "in_hand": "fetched",
     "is_gone": "is_deleted",
     "look": "refresh, read, check",

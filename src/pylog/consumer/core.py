@@ -195,7 +195,7 @@ class ConsumerCore:
         try:
             self.commits.commit(offsets, chosen=chosen, logs=logs)
         except UnknownTopicOrPartitionError:
-            self.forget_what_is_gone(self.assignment.partitions)
+            self.forget_deleted(self.assignment.partitions)
             raise
 
     def _new_partition(self, partition: TopicPartition) -> AssignedPartition:
