@@ -37,7 +37,7 @@ def test_no_call_touches_a_file_in_the_thread_of_the_event_loop() -> None:
 
 
 @pytest.mark.parametrize("touch", [Path.stat, os.listdir, Path.touch, Path.rmdir], ids=["stat", "list", "touch", "remove"])
-def test_what_a_call_touches_is_found(tmp_path: Path, touch: Callable[[Path], object]) -> None:
+def test_files_that_a_call_touches_are_found(tmp_path: Path, touch: Callable[[Path], object]) -> None:
     (tmp_path / "d").mkdir()
 
     async def case(_: object) -> None:

@@ -115,7 +115,7 @@ async def _consumed(store: pylog.Store, once: Once, role: str, how: str) -> None
 
 @pytest.mark.parametrize("how", ["poll", "iteration"])
 @pytest.mark.parametrize("role", ["listener", "listener's coroutine", "deserializer"])
-def test_what_a_callback_of_a_consumer_raises_ends_the_poll_and_loses_nothing(role: str, how: str) -> None:
+def test_an_error_of_a_consumers_callback_ends_the_poll_and_loses_nothing(role: str, how: str) -> None:
     for error in ERRORS:
         with opened() as store:
             asyncio.run(_consumed(store, Once(error), role, how))
@@ -137,7 +137,7 @@ async def _committed(store: pylog.Store, once: Once, callback: Callable[..., Any
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_what_the_callback_of_a_commit_raises_ends_a_call_of_the_consumer(asynchronous: bool) -> None:
+def test_an_error_of_a_commits_callback_ends_a_call_of_the_consumer(asynchronous: bool) -> None:
     for error in ERRORS:
         with opened() as store:
             once = Once(error)
@@ -166,7 +166,7 @@ async def _produced(store: pylog.Store, once: Once, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["value_serializer", "key_serializer", "partitioner", "headers"])
-def test_what_a_callback_of_a_producer_raises_ends_the_send_and_sends_nothing(role: str) -> None:
+def test_an_error_of_a_producers_callback_ends_the_send_and_sends_nothing(role: str) -> None:
     for error in ERRORS:
         with opened() as store:
             asyncio.run(_produced(store, Once(error), role))
@@ -183,7 +183,7 @@ async def _delivered(store: pylog.Store, error: type[BaseException], asynchronou
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_what_on_delivery_raises_is_logged_and_the_send_returns(caplog: pytest.LogCaptureFixture, asynchronous: bool) -> None:
+def test_an_error_of_on_delivery_is_logged_and_the_send_returns(caplog: pytest.LogCaptureFixture, asynchronous: bool) -> None:
     for error in ERRORS:
         with opened() as store:
             asyncio.run(_delivered(store, error, asynchronous))

@@ -466,7 +466,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         file="pylog/aio.py",
         text="        except (Exception, asyncio.CancelledError):",
         replacement="        except Exception:",
-        tests=("tests/consumer/test_aio_callbacks.py::test_what_on_delivery_raises_is_logged_and_the_send_returns[True]",),
+        tests=("tests/consumer/test_aio_callbacks.py::test_an_error_of_on_delivery_is_logged_and_the_send_returns[True]",),
         why="A send reports that it was cancelled, although its record is in the log.",
     ),
     Mutant(
