@@ -47,6 +47,16 @@ def test_as_many_tests_of_others_pass_as_ever() -> None:
     assert Counter(row.suite for row in ROWS if row.state == PASSED) == LEAST_PASSED
 
 
+def test_the_page_of_tests_has_the_counts_of_the_table() -> None:
+    page = (PROJECT / "docs" / "TORTURE.md").read_text()
+    for suite in LEAST_PASSED:
+        functions = [row for row in ROWS if row.suite == suite and "::" in row.test]
+        integration = [row for row in functions if "integration" in row.test]
+        states = Counter(row.state for row in functions)
+        of_integration = f"{sum(row.state == PASSED for row in integration)} of {len(integration)}"
+        assert f"| {suite} | {states[PASSED]} | {states[LEFT_OUT]} | {of_integration} |" in page
+
+
 def test_a_suite_is_run_on_the_layer_and_compared_with_the_table(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(TESTS)
     found = outcomes(SMALL, tmp_path, [], ["--tb=line"])

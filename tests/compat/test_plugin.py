@@ -171,8 +171,8 @@ def test_a_program_or_a_module_runs_unmodified_with_its_arguments(tmp_path: Path
     layer = ["-m", "pylog.compat"]
     done = started([*layer, "--directory", "store", str(program), "-x", "--memory"], tmp_path)
     assert done.stdout == "['-x', '--memory'] 3\n", done.stderr
-    done = started([*layer, "--memory", "-m", "main", "y"], tmp_path / "sub")
-    assert done.stdout == "['y'] 3\n", done.stderr
+    done = started([*layer, "--memory", "-m", "main", "-q", "--path", "y"], tmp_path / "sub")
+    assert done.stdout == "['-q', '--path', 'y'] 3\n", done.stderr
     assert started(layer, tmp_path).returncode == 2
     assert (tmp_path / "store" / "orders-0").is_dir()
 

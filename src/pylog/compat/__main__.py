@@ -22,11 +22,11 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: of the command line.
     """
-    options = _parser().parse_args(arguments)
+    own, rest = _split(arguments)
+    options = _parser().parse_args(own)
     if options.path:
         sys.stdout.write(join(parent_of(__file__), "path") + "\n")
         return 0
-    rest = list(options.program)
     if options.module is None and not rest:
         sys.stderr.write("name a program, as in: python -m pylog.compat program.py\n")
         return 2
@@ -41,14 +41,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the options of this command, and the program with its arguments, which may look like options of this command."""
+    for number, argument in enumerate(arguments):
+        if argument == "-m":
+            return arguments[: number + 2], arguments[number + 2 :]
+        if not argument.startswith("-") and arguments[number - 1 : number] != ["--directory"]:
+            return arguments[:number], arguments[number:]
+    return arguments, []
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pylog.compat", description="Runs a Kafka program on a pylog store.")
+    description = "Runs a Kafka program on a pylog store."
+    parser = argparse.ArgumentParser(prog="python -m pylog.compat", description=description, allow_abbrev=False)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--directory", metavar="DIR", help="Directory of the store. Default: PYLOG_KAFKA, else pylog-kafka.")
     where.add_argument("--memory", action="store_true", help="Keep everything in memory.")
     where.add_argument("--path", action="store_true", help="Print the folder to put into PYTHONPATH, and exit.")
     parser.add_argument("-m", dest="module", metavar="MODULE", help="Run a module instead of a file.")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="The program with its arguments.")
+    parser.usage = "%(prog)s [--directory DIR | --memory | --path] {PROGRAM | -m MODULE} [ARGUMENT ...]"
     return parser
 
 

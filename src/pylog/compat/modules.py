@@ -48,6 +48,11 @@ OUR_MODULES: Final = {  # kafka-python's module, after `kafka.`: ours, after `py
     "coordinator.assignors.cooperative_sticky": "assignors",
     "coordinator.assignors.sticky": "assignors",
     "coordinator.assignors.sticky.sticky_assignor": "assignors",
+    "net": "network",
+    "net.sasl": "network",
+    "net.sasl.oauth": "oauth",
+    "record": "network",
+    "record.abc": "records",
     "vendor": "six",
     "vendor.six": "six",
     "vendor.six.moves": "six",
@@ -56,8 +61,6 @@ OUR_MODULES: Final = {  # kafka-python's module, after `kafka.`: ours, after `py
     "sasl": "oauth",
     "sasl.oauth": "oauth",
 }
-REFUSED: Final = ("protocol", "net", "conn", "client_async", "record", "cluster", "cli", "benchmarks")
-NET_OAUTH: Final = ("net.sasl.oauth",)  # the one module of `net` that programs import
 
 
 def modules_below(package: str) -> dict[str, ModuleType]:
@@ -80,5 +83,5 @@ def give_names(package: str) -> None:
         sys.modules.setdefault(f"{package}.{name}", module)
         above, _, last = name.rpartition(".")
         owner = found[above] if above else sys.modules[package]
-        if not hasattr(owner, last):
+        if last not in vars(owner):
             setattr(owner, last, module)

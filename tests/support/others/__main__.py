@@ -1,6 +1,7 @@
 """Fetches kafka-python's own tests, runs them on the layer, and compares the outcome with the table that is kept.
 
     python -m support.others [--checkout DIR] [--write] [--all] [SUITE ...]
+    python -m support.others --programs DIR
 
 The table is tests/compat/others.tsv: each test function, whether it passes, and why it is left out if it is.
 """
@@ -19,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from support.others import programs
 from support.others.suites import PROJECT, SUITES, Suite, fetched
 
 TABLE: Final = PROJECT / "tests" / "compat" / "others.tsv"
@@ -117,7 +119,10 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="Run the tests that are left out, too.")
     parser.add_argument("--pytest", default="", metavar="ARGUMENTS", help="More arguments for pytest.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="Names, or ends of names. Default: all that need no checkout.")
+    parser.add_argument("--programs", type=Path, metavar="DIR", help="Run programs of others from the checkouts in DIR instead.")
     given = parser.parse_args()
+    if given.programs:
+        return programs.main(given.programs.resolve())
     chosen = [
         suite
         for suite in SUITES

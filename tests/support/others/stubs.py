@@ -45,6 +45,6 @@ def put_in() -> None:
     for name in _PRIVATE:
         above, _, last = name.rpartition(".")
         made = sys.modules.setdefault(name, _Private(name))
-        if above in sys.modules and not hasattr(sys.modules[above], last):
+        if above in sys.modules and last not in vars(sys.modules[above]):
             setattr(sys.modules[above], last, made)
     sys.modules.setdefault("mock", unittest.mock)  # the package that version 2.0 was tested with

@@ -1,0 +1,176 @@
+"""Programs that other people wrote for kafka-python, run unmodified on the layer from checkouts of their repositories.
+
+    python -m support.others --programs DIR
+
+DIR has a folder for each repository, named like it. A program whose folder is missing, or whose own packages are not
+installed, is reported as not run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from support.others.suites import PROJECT
+
+_CONFIG: Final = """
+brokers:
+  - {ip: 127.0.0.1, port: "9092"}
+ssl_config: {ssl_cafile: /nowhere/ca, ssl_certfile: /nowhere/crt, ssl_keyfile: /nowhere/key}
+"""
+
+
+class Program(NamedTuple):
+    """A program of others.
+
+    Attributes:
+        repository: on GitHub.
+        commit: that was run.
+        what: it is.
+        needs: a module of its own that must be installed, or an empty text.
+        run: runs it in a folder; raises AssertionError if it does not do what it does with a broker.
+    """
+
+    repository: str
+    commit: str
+    what: str
+    needs: str
+    run: Callable[[Run], None]
+
+
+class Run:
+    """Runs the files of a checkout on one store.
+
+    Args:
+        folder: the checkout.
+        work: a new directory.
+    """
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        self.folder = folder
+        self.work = work
+
+    def output(self, *arguments: str, given: str = "", interrupt_after: float | None = None) -> str:
+        """Runs `python -m pylog.compat` with arguments. Returns what it prints.
+
+        Args:
+            arguments: a file of the checkout, and its arguments; or `-m`, a module, and its arguments.
+            given: its standard input.
+            interrupt_after: seconds after the first output until it gets Ctrl-C; None lets it end by itself.
+        """
+        command = [sys.executable, "-u", "-m", "pylog.compat", "--directory", str(self.work / "store"), *arguments]
+        paths = [str(self.folder), str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")]
+        started = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert started.stdin is not None
+        first = ""
+        if interrupt_after is not None:
+            assert started.stdout is not None
+            while "Starting polling loop" not in first:
+                line = started.stdout.readline()
+                assert line, started.communicate()[1]
+                first += line
+            _after(interrupt_after, started)
+        out, err = started.communicate(given or None, timeout=120)
+        assert started.returncode in (0, -signal.SIGINT), out + err
+        return first + out
+
+
+def _after(seconds: float, started: subprocess.Popen[str]) -> None:
+    threading.Timer(seconds, started.send_signal, [signal.SIGINT]).start()
+
+
+def _example(run: Run) -> None:
+    for _ in range(2):
+        found = run.output("example.py")
+        for value in ("value=b'test'", r"value=b'\xc2Hola, mundo!'"):
+            assert found.count(value) >= 8, found
+
+
+def _clickhouse(run: Run) -> None:
+    tools = "utils/kafka/"
+    assert "'error_code': 0" in run.output(tools + "manage.py", "--create", "events")
+    sent = run.output(tools + "produce.py", "--topic", "events", "--repeat", "10", given="hello")
+    assert sent.count("sent a message") == 10, sent
+    assert run.output(tools + "consume.py", "--topic", "events", "--group", "g").count("value=b'hello'") == 10
+    status = run.output(tools + "status.py")
+    assert 'Topic "events": 0 (begin: 0, end: 10)' in status, status
+    assert "events[0]: 0, 10, 10" in status, status
+    assert "'error_code': 0" in run.output(tools + "manage.py", "--delete", "events")
+
+
+def _listening(run: Run) -> None:
+    config = run.work / "config.yaml"
+    config.write_text(_CONFIG)
+    producer = ("python/producer.py", "--config", str(config))
+    consumer = ("python/consumer.py", "--config", str(config))
+
+    def check(expected: int, *arguments: str) -> None:
+        found = run.output(*consumer, *arguments, interrupt_after=5)
+        assert len(re.findall(r"^Offset ", found, re.MULTILINE)) == expected, found
+
+    run.output(*producer, "--create_keys", "--wait")
+    check(10)
+    check(0)
+    run.output(*consumer, "--reset")
+    check(10, "--no_commit")
+    check(10, "--disable_auto_commit", "--max_poll_records", "5")
+    check(0)
+
+
+def _queue(run: Run) -> None:
+    found = run.output("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert re.search(r"20 passed", found), found
+
+
+PROGRAMS: Final = (
+    Program("dpkp/kafka-python", "a3b3836", "example.py: a producer and a consumer in threads", "", _example),
+    Program("ClickHouse/ClickHouse", "3389561", "utils/kafka: topics, a pool of senders, a group, a status", "", _clickhouse),
+    Program(
+        "christianb93/kafka", "57b39af", "python: a producer and a consumer with a listener, ended by Ctrl-C", "yaml", _listening
+    ),
+    Program("joowani/kq", "2.2.1", "a job queue: its own 20 tests", "dill", _queue),
+)
+
+
+def main(folder: Path) -> int:
+    """Runs the programs, and prints a line for each. Returns the exit code.
+
+    Args:
+        folder: has the checkouts.
+    """
+    is_right = True
+    for program in PROGRAMS:
+        state = _state(program, folder / program.repository.rpartition("/")[2])
+        is_right = is_right and not state.startswith("failed")
+        print(f"{program.repository} {program.commit}\t{program.what}\t{state}")
+    return 0 if is_right else 1
+
+
+def _state(program: Program, folder: Path) -> str:
+    if not folder.is_dir():
+        return f"not run: clone https://github.com/{program.repository} to {folder}"
+    if program.needs and importlib.util.find_spec(program.needs) is None:
+        return f"not run: install {program.needs}"
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            program.run(Run(folder, Path(work)))
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return "failed: " + " ".join(str(error).split())[-300:]
+    return "passed"
