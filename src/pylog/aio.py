@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
+from pylog.aio_calls import AsyncConsumerCalls, AsyncProducerCalls
 from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
 from pylog.client_thread import ClientThread, result_of, without_stop_iteration
 from pylog.consumer.commits import Offsets
@@ -51,7 +52,7 @@ class _Answers(list[tuple[asyncio.Future[Any], Any]]):
     delivering = False
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncProducerCalls):
     """A `Producer` for the coroutines of one event loop at a time; an asynchronous context manager, which closes it.
 
     Records are sent in the order of the calls of `send`, even while the buffer is full.
@@ -298,7 +299,7 @@ def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
         consumer.wakeup()
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncConsumerCalls):
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
     A cancelled call returns no records, and the next call reads them again. Coroutines may share a consumer: their calls run one
@@ -324,6 +325,7 @@ class AsyncConsumer:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._polling = polling_of(consumer)
+        self._changes = deque()  # plain calls that the next call in the thread makes first
         self._turn: asyncio.Lock | None = None  # exists only while coroutines use it, because it refers to their event loop
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
@@ -381,6 +383,7 @@ class AsyncConsumer:
                 self._turn = None
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
+        call = partial(self._after_changes, call) if self._changes else call
         inside = _inside()
         if inside is not None:
             return await inside.call(call)
@@ -392,14 +395,25 @@ class AsyncConsumer:
         """Returns records by partition: see `Consumer.poll`."""
         return await self._poll(timeout_ms, max_records, arrow=False)
 
+    async def _poll_some(
+        self, timeout_ms: float, max_records: int | None, only: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[Record]]:
+        return await self._poll(timeout_ms, max_records, arrow=False, only=only)
+
+    def _consumer_of(self) -> Consumer:
+        self._thread.check_open()
+        return self._consumer
+
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
         """Returns Arrow batches by partition: see `Consumer.poll_arrow`."""
         return await self._poll(timeout_ms, max_records, arrow=True)
 
-    async def _poll(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
+    async def _poll(
+        self, timeout_ms: float, max_records: int | None, *, arrow: bool, only: Collection[TopicPartition] = ()
+    ) -> dict[TopicPartition, Any]:
         timeout = checked_timeout("timeout_ms", timeout_ms)
         async with self._its_turn():
-            found = await self._waited(timeout, partial(self._polling.collect, max_records=max_records, arrow=arrow))
+            found = await self._waited(timeout, partial(self._polling.collect, max_records=max_records, arrow=arrow, only=only))
             return self._polling.return_records(found) if found else {}  # with no `await` in between, which could be cancelled
 
     async def _waited(self, timeout_ms: float, find: Callable[[float], T]) -> T:
@@ -422,7 +436,7 @@ class AsyncConsumer:
         async with self._its_turn():
             if _inside() is None and not self._thread.is_idle:
                 await self._thread.quiet()
-            if self._polling.is_check_due:
+            if self._changes or self._polling.is_check_due:
                 await self._in_thread(self._polling.check)
             record = self._polling.next_in_hand()
             while record is None:
@@ -445,6 +459,7 @@ class AsyncConsumer:
 
         If it is cancelled it continues; a second call waits for it.
         """
+        self._changes.clear()
         close = partial(self._consumer.close, autocommit=autocommit)
         inside = _inside()
         if inside is not None:  # called by a listener, whose thread waits for it and makes no call after this one
@@ -456,10 +471,15 @@ class AsyncConsumer:
 
 def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None:
     """Awaits a coroutine that a listener or callback has returned, in the event loop. Runs in a thread, which waits for it."""
-    if not is_awaitable(made):
-        return
-    assert isinstance(made, Awaitable)
     found = consumer()
+    if is_awaitable(made):
+        _await_in_loop(found, made)
+    if found is not None:
+        found._after_changes(lambda: None)  # those that the listener has made
+
+
+def _await_in_loop(found: AsyncConsumer | None, made: object) -> None:
+    assert isinstance(made, Awaitable)
     loop = None if found is None else found._loop()
     if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():
         refuse_awaitable(made)  # while the store closes the consumer, for example: nothing can await it

@@ -118,7 +118,7 @@ class ConsumerCore:
             self._woken = False
             raise WakeupError("wakeup() was called; no record is lost: the next poll returns them")
 
-    def take(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
+    def take(self, count: int, how: TakeRecords, only: Collection[TopicPartition] = ()) -> list[PartitionRecords]:
         """Fetches records from the partitions in turn.
 
         Once for each topic, which may be deleted meanwhile: partitions without a directory are tried again by the next call.
@@ -128,7 +128,7 @@ class ConsumerCore:
                 self._raise_deleted(None)
             try:
                 self._find_positions()
-                return self.fetcher.take(count, how)
+                return self.fetcher.take(count, how, only)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # ClosedError: this process deleted the topic
                 self.manager.topics()  # raises if the store is closed
                 self.forget_deleted(self.assignment.partitions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -10,6 +10,7 @@ from pylog import limits
 from pylog.consumer.partition import AssignedPartition, FetchBuffer, FetchedRecords
 from pylog.errors import OffsetOutOfRangeError, PylogError
 from pylog.record.ahead import Worker
+from pylog.record.types import TopicPartition
 
 TakeRecords = Callable[[FetchBuffer, int], FetchedRecords]
 _THREAD: Final = "pylog-fetcher"
@@ -72,27 +73,30 @@ class Fetcher:
 
     # ---- fetching ------------------------------------------------------------------------------------------------------------
 
-    def take(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
+    def take(self, count: int, how: TakeRecords, only: Collection[TopicPartition] = ()) -> list[PartitionRecords]:
         """Returns at most `count` records, from the partitions in turn.
 
         Args:
             count: the largest number of records.
             how: takes records from a buffer.
+            only: the partitions to take them from; all of them if empty.
 
         Raises:
             PylogError: a partition failed before any record was fetched; the error has its `partition`. It is raised again, in
                 turn with other partitions, until the position moves.
         """
         with self._reading():
-            return self._fetch_in_turn(count, how)
+            return self._fetch_in_turn(count, how, only)
 
-    def _fetch_in_turn(self, count: int, how: TakeRecords) -> list[PartitionRecords]:
+    def _fetch_in_turn(self, count: int, how: TakeRecords, only: Collection[TopicPartition]) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
-        is_full = self._is_full()
+        is_full = not only and self._is_full()
         for assigned in self._turns:
             if count <= 0:
                 break
             if not assigned.has_turn or (is_full and not assigned.buffer):  # return buffered records first
+                continue
+            if only and assigned.partition not in only:
                 continue
             try:
                 fetched = self._take(assigned, count, how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any
 
@@ -63,7 +63,14 @@ class Polling:
             _take_back(before)
             raise
 
-    def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[PartitionRecords]:
+    def collect(
+        self,
+        timeout_ms: float,
+        max_records: int | None = None,
+        *,
+        arrow: bool = False,
+        only: Collection[TopicPartition] = (),
+    ) -> list[PartitionRecords]:
         """Waits for records, and moves no position past them: the first half of `poll`.
 
         Records that are not passed to `return_records` are read again.
@@ -73,7 +80,7 @@ class Polling:
         with self._core.guard:
             if arrow:
                 return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
-            return self._collect(timeout, strict or self._core.options.max_poll_records, self.take_records)
+            return self._collect(timeout, strict or self._core.options.max_poll_records, self.take_records, only)
 
     def return_records(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
         """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
@@ -87,14 +94,16 @@ class Polling:
                 _take_back(before)
                 raise
 
-    def _collect(self, timeout_ms: float, count: int, how: TakeRecords) -> list[PartitionRecords]:
+    def _collect(
+        self, timeout_ms: float, count: int, how: TakeRecords, only: Collection[TopicPartition] = ()
+    ) -> list[PartitionRecords]:
         core, deadline = self._core, self._clock.monotonic() + timeout_ms / 1000
         while True:
             core.check_woken()
             core.keep_up()
             if core.steps.are_to_end or not core.reads:  # a listener or a callback has ended it
                 return []
-            found = core.take(count, how)
+            found = core.take(count, how, only)
             if any(len(fetched.records) for _, fetched in found):
                 self._naps.end()
                 core.fetcher.read_ahead()

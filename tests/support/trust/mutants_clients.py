@@ -543,4 +543,28 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         ),
         why="A slow loop of a kafka-python program loses its partitions and reads on.",
     ),
+    Mutant(
+        name="getone_reads_every_partition",
+        file="pylog/consumer/fetcher.py",
+        text="            if only and assigned.partition not in only:\n",
+        replacement="            if False:\n",
+        tests=("tests/consumer/test_aio_calls.py::test_only_the_named_partitions_are_read_and_the_others_are_not_paused",),
+        why="getone(partition) returns records of other partitions.",
+    ),
+    Mutant(
+        name="plain_changes_wait_for_the_next_fetch",
+        file="pylog/aio.py",
+        text="            if self._changes or self._polling.is_check_due:\n",
+        replacement="            if self._polling.is_check_due:\n",
+        tests=("tests/consumer/test_aio_calls.py::test_plain_changes_are_in_force_before_the_next_record",),
+        why="A seek is ignored while an iteration has records in hand.",
+    ),
+    Mutant(
+        name="plain_changes_of_a_listener_come_too_late",
+        file="pylog/aio.py",
+        text="        found._after_changes(lambda: None)  # those that the listener has made\n",
+        replacement="        pass\n",
+        tests=("tests/consumer/test_aio_calls.py::test_a_listeners_coroutine_may_await_these_calls",),
+        why="A listener seeks, and the poll that called it returns records from before.",
+    ),
 )

@@ -1,0 +1,265 @@
+"""The names of aiokafka's producer and consumer for `AsyncProducer` and `AsyncConsumer`.
+
+Calls that read or wait are coroutines. Plain calls that change the consumer are queued, in their order, for the next call in the
+consumer's thread. Plain calls that ask return the last known state at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from pylog.client_thread import ClientThread
+from pylog.consumer.assignment import ConsumerAssignment
+from pylog.consumer.consumer import Consumer
+from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.consumer.polling import Polling, core_of
+from pylog.consumer.subscription import checked_partition, checked_partitions
+from pylog.errors import IllegalStateError
+from pylog.log.arguments import offset_given
+from pylog.producer.future import RecordMetadata
+from pylog.producer.producer import Producer
+from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+
+T = TypeVar("T")
+
+
+class AsyncProducerCalls(ABC):
+    """The calls of `AsyncProducer` under aiokafka's names."""
+
+    _producer: Producer
+    _thread: ClientThread
+
+    @abstractmethod
+    async def send(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+        """Sends one record and waits until it is in the log."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes the producer."""
+
+    async def start(self) -> None:
+        """Checks that the producer is open. It may be left out, and called again."""
+        self._thread.check_open()
+
+    async def stop(self) -> None:
+        """Closes the producer: see `close`."""
+        await self.close()
+
+    async def send_and_wait(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+        """Sends one record and waits until it is in the log: aiokafka's name of `send`, with the same arguments."""
+        return await self.send(topic, value, **more)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
+        return await asyncio.to_thread(self._producer.partitions_for_topic, topic)
+
+
+class AsyncConsumerCalls(ABC):
+    """The calls of `AsyncConsumer` under aiokafka's names."""
+
+    _polling: Polling
+    _changes: deque[Callable[[], object]]
+
+    @abstractmethod
+    async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Calls a method of the consumer in its thread."""
+
+    @abstractmethod
+    async def close(self, *, autocommit: bool = True) -> None:
+        """Closes the consumer."""
+
+    @abstractmethod
+    async def _poll_some(
+        self, timeout_ms: float, max_records: int | None, only: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[Record]]:
+        """Polls some partitions; all of them if `only` is empty."""
+
+    @property
+    def _assignment(self) -> ConsumerAssignment:
+        return core_of(self._polling).assignment
+
+    def _after_changes(self, call: Callable[[], T]) -> T:
+        """Makes the queued changes, then a call. Runs in the consumer's thread."""
+        while self._changes:
+            self._changes.popleft()()
+        return call()
+
+    # ---- reading -------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Checks that the consumer is open. It may be left out, and called again."""
+        await self.run(Consumer.assignment)
+
+    async def stop(self) -> None:
+        """Closes the consumer: see `close`."""
+        await self.close()
+
+    async def getone(self, *partitions: TopicPartition) -> Record:
+        """Returns the next record. Waits until there is one.
+
+        Args:
+            partitions: read only these; by default all that are assigned. The others are not paused.
+
+        Raises:
+            IllegalStateError: a listener has ended the subscription. As `poll`.
+        """
+        found = await self._poll_some(math.inf, 1, checked_partitions(partitions))
+        for records in found.values():
+            return records[0]
+        raise IllegalStateError("the consumer has no topics and no partitions any more, so no record can arrive")
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """Returns records by partition.
+
+        Args:
+            partitions: read only these; by default all that are assigned. The others are not paused.
+            timeout_ms: milliseconds to wait if there are no records.
+            max_records: the largest number of records; `max_poll_records` by default.
+
+        Raises:
+            PylogError: as `poll`.
+        """
+        return await self._poll_some(timeout_ms, max_records, checked_partitions(partitions))
+
+    # ---- changes, queued -----------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Subscribes to topics or a pattern before the next call that reads: see `Consumer.subscribe`.
+
+        An error of the subscription is raised by that call.
+        """
+        names = topics if isinstance(topics, str) else tuple(topics)
+        self._change(Consumer.subscribe, names, pattern, listener)
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Assigns partitions before the next call that reads, which raises its errors: see `Consumer.assign`."""
+        self._change(Consumer.assign, checked_partitions(partitions))
+
+    def unsubscribe(self) -> None:
+        """Ends the subscription or assignment before the next call that reads: see `Consumer.unsubscribe`."""
+        self._change(Consumer.unsubscribe)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Moves the position of a partition before the next record is returned: see `Consumer.seek`.
+
+        Raises:
+            IllegalStateError: the partition is not assigned. OffsetOutOfRangeError: the offset is negative.
+        """
+        self._check_assigned([partition])
+        self._change(Consumer.seek, checked_partition(partition), offset_given("offset", offset))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Stops reading partitions before the next record is returned: see `Consumer.pause`. Raises as `seek`."""
+        self._check_assigned(partitions)
+        self._change(Consumer.pause, *partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Continues reading paused partitions: see `Consumer.resume`. Raises as `seek`."""
+        self._check_assigned(partitions)
+        self._change(Consumer.resume, *partitions)
+
+    def _change(self, method: Callable[..., object], *arguments: object) -> None:
+        self._changes.append(partial(method, self._consumer_of(), *arguments))
+
+    @abstractmethod
+    def _consumer_of(self) -> Consumer:
+        """The consumer. Raises ClosedError if it is closed."""
+
+    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Raises IllegalStateError for partitions that are not assigned, unless a queued change may assign them."""
+        if not self._changes:
+            for partition in checked_partitions(partitions):
+                self._assignment.state_of(partition)
+
+    # ---- questions without waiting -------------------------------------------------------------------------------------------
+
+    def assignment(self) -> set[TopicPartition]:
+        """Returns the partitions that were assigned at the last call that read."""
+        return set(self._assignment.partitions)
+
+    def subscription(self) -> set[str]:
+        """Returns the topics subscribed to, as known at the last call that read."""
+        return self._assignment.topics
+
+    def paused(self) -> set[TopicPartition]:
+        """Returns the paused partitions, as known at the last call that read."""
+        return {state.partition for state in list(self._assignment.partitions.values()) if state.paused}
+
+    # ---- positions and offsets -----------------------------------------------------------------------------------------------
+
+    async def position(self, partition: TopicPartition) -> int | None:
+        """Returns the offset of the next record: see `Consumer.position`."""
+        return await self.run(Consumer.position, partition)
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """Returns the offset that the group has committed, or None: see `Consumer.committed`."""
+        found = await self.run(Consumer.committed, partition)
+        assert found is None or isinstance(found, int)
+        return found
+
+    async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the first offset of each partition: see `Consumer.beginning_offsets`."""
+        return await self.run(Consumer.beginning_offsets, partitions)
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the end offset of each partition: see `Consumer.end_offsets`."""
+        return await self.run(Consumer.end_offsets, partitions)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns for each partition its first record at or after a timestamp: see `Consumer.offsets_for_times`."""
+        return await self.run(Consumer.offsets_for_times, timestamps)
+
+    async def topics(self) -> set[str]:
+        """Returns the names of all topics: see `Consumer.topics`."""
+        return await self.run(Consumer.topics)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Moves to the start of partitions, by default of all assigned ones. Returns True. Raises as `Consumer.seek`."""
+        await self.run(Consumer.seek_to_beginning, *partitions)
+        return True
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Moves to the end of partitions, by default of all assigned ones. Returns True. Raises as `Consumer.seek`."""
+        await self.run(Consumer.seek_to_end, *partitions)
+        return True
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
+        """Moves to the committed offsets of partitions.
+
+        Args:
+            partitions: assigned partitions; by default all of them.
+
+        Returns:
+            The committed offset of each partition; None without a commit: its position stays.
+
+        Raises:
+            IllegalStateError: a partition is not assigned, or the consumer has no group.
+        """
+        return await self.run(_seek_to_committed, checked_partitions(partitions))
+
+
+def _seek_to_committed(consumer: Consumer, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+    found: dict[TopicPartition, int | None] = {}
+    for partition in partitions or sorted(consumer.assignment()):
+        offset = consumer.committed(partition)
+        assert offset is None or isinstance(offset, int)
+        found[partition] = offset
+        if offset is not None:
+            consumer.seek(partition, offset)
+    return found
