@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from typing import Final, NoReturn, Protocol, TypeVar
 from weakref import WeakSet, ref
 
+from pylog.errors import StorageFailedError
 from pylog.fs.gate import Gate, living
 from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
@@ -143,6 +146,10 @@ class _Refusing:
         """Does nothing."""
 
 
+def _closed(path: str) -> StorageFailedError:
+    return StorageFailedError(f"cannot read {path}: it is closed", path=path, errno=errno.EBADF)
+
+
 class _ReadFile:
     """A file open for reading. Its reading methods are those of the file below, so the door adds no time to a read.
 
@@ -191,4 +198,7 @@ class _ReadFile:
         self._file.sync()
 
     def close(self) -> None:
-        self._file.close()
+        """Closes the file. A read that runs keeps the file below, and its descriptor, until it has ended."""
+        file = self._file
+        self._use(_Refusing(self.path, partial(_closed, self.path)))
+        file.close()

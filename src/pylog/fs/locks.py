@@ -20,6 +20,7 @@ import weakref
 from typing import Final
 
 from pylog.errors import ClosedError, StorageFailedError
+from pylog.fs.descriptors import Descriptor
 from pylog.fs.open_files import advice, opening, raise_if_none_left
 from pylog.fs.ownership import create_file
 
@@ -69,7 +70,7 @@ def _opened_or_created(path: str) -> int:
             return create_file(path, os.O_RDWR)
 
 
-class OsLockFile:
+class OsLockFile(Descriptor):
     """A file whose bytes are locks. It is created if missing, and pylog never deletes it.
 
     Args:
@@ -126,7 +127,7 @@ class OsLockFile:
 
     def refuse(self, error: OSError | ValueError) -> None:
         """Raises for the error of a request, unless another lock conflicts. Python gives a ValueError for a closed file."""
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError) or error.errno == errno.EBADF:
             raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path) from error
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise self._failed(error) from error
@@ -160,22 +161,23 @@ class OsLockFile:
 
     def is_current(self) -> bool:
         """Returns whether the name still leads to this file: a broker unlinks its lock file when it stops."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.stat(self._path).st_ino == os.fstat(self.descriptor).st_ino
-        return False
+        try:
+            is_same = os.stat(self._path).st_ino == os.fstat(self.descriptor).st_ino
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.refuse(error)
+            return False
+        if self.descriptor < 0:  # then the number led to another file
+            self.refuse(OSError(errno.EBADF, "closed"))
+        return is_same
 
     def close(self) -> None:
         """Closes the file, which releases its locks."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        if getattr(self, "descriptor", -1) >= 0:
-            self.close()
+        self._close()
 
 
-class OsDirectoryLock:
+class OsDirectoryLock(Descriptor):
     """A lock on a directory itself, which nobody can remove while the directory is in use.
 
     Args:
@@ -184,14 +186,17 @@ class OsDirectoryLock:
     """
 
     def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._path = path
         _open.add(self)
 
     def try_lock(self, *, exclusive: bool) -> bool:
         """Locks the directory, or changes the mode of its lock, which is not atomic. Returns False if another lock conflicts."""
+        descriptor = self.descriptor
+        if descriptor < 0:
+            raise ClosedError(f"{self._path} is closed; open the store again", path=self._path)
         try:
-            fcntl.flock(self._descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
@@ -200,12 +205,7 @@ class OsDirectoryLock:
 
     def close(self) -> None:
         """Closes the directory, which releases the lock."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
+        self._close()
 
 
 def directory_lock(path: str) -> OsDirectoryLock | None:

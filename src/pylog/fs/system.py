@@ -21,6 +21,7 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
+from pylog.fs.descriptors import Descriptor
 from pylog.fs.locks import OsDirectoryLock, OsLockFile, above_standard
 from pylog.fs.mapping import Mapping
 from pylog.fs.open_files import advice, opening, system_file
@@ -48,6 +49,8 @@ def _failed(
 ) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
     message = f"cannot {doing} {where}: {advice(error) or os.strerror(error.errno or 0)}"
+    if error.errno == errno.EBADF:
+        message = f"cannot {doing} {where}: it is closed"
     if error.errno == errno.EROFS:
         message = f"cannot {doing} {where}: the file system is read-only; mount it for writing"
     if error.errno == errno.ELOOP and os.path.islink(path):
@@ -78,13 +81,11 @@ def _nothing_written() -> NoReturn:
     raise OSError(errno.EIO, "nothing was written")
 
 
-class OsFile:
+class OsFile(Descriptor):
     """A regular file of the operating system."""
 
-    _descriptor = -1  # of an object whose construction was interrupted
-
     def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._path = path
 
     @property
@@ -93,9 +94,9 @@ class OsFile:
 
     def read_into(self, view: memoryview, position: int) -> int:
         try:
-            done = count = os.preadv(self._descriptor, [view], position)
+            done = count = os.preadv(self.descriptor, [view], position)
             while count and done < len(view):
-                count = os.preadv(self._descriptor, [view[done:]], position + done)
+                count = os.preadv(self.descriptor, [view[done:]], position + done)
                 done += count
         except OSError as error:
             raise _failed("read", error, self._path, position) from error
@@ -103,9 +104,9 @@ class OsFile:
 
     def read(self, size: int, position: int) -> bytes:
         try:
-            data = more = os.pread(self._descriptor, size, position)
+            data = more = os.pread(self.descriptor, size, position)
             while more and len(data) < size:
-                more = os.pread(self._descriptor, size - len(data), position + len(data))
+                more = os.pread(self.descriptor, size - len(data), position + len(data))
                 data += more
         except OSError as error:
             raise _failed("read", error, self._path, position) from error
@@ -115,54 +116,53 @@ class OsFile:
         done = 0
         try:
             while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:] if done else data, position + done) or _nothing_written()
+                done += os.pwrite(self.descriptor, data[done:] if done else data, position + done) or _nothing_written()
         except OSError as error:
             raise _failed("write", error, self._path, position) from error
 
     def write_back(self, position: int, size: int) -> None:
         begin = _begin_of_writing_back()
         if begin is not None:
-            begin(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
+            begin(self.descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def size(self) -> int:
         try:
-            return os.lseek(self._descriptor, 0, os.SEEK_END)  # a quarter of what fstat costs
+            return os.lseek(self.descriptor, 0, os.SEEK_END)  # a quarter of what fstat costs
         except OSError as error:
             raise _failed("inspect", error, self._path) from error
 
     def identity(self) -> tuple[int, int]:
         with reported("inspect", self._path):
-            status = os.fstat(self._descriptor)
+            status = os.fstat(self.descriptor)
+            if self.descriptor < 0:  # what the number leads to now is not this file
+                raise OSError(errno.EBADF, "closed")
             return status.st_dev, status.st_ino
 
     def set_mtime(self, mtime_ms: int) -> None:
         with reported("date", self._path):
-            os.utime(self._descriptor, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+            os.utime(self.descriptor, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def truncate(self, size: int) -> None:
         with reported("cut", self._path, size):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self.descriptor, size)
 
     def sync(self) -> None:
-        if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
-            raise SyncFailedError(f"cannot sync {self._path}: it is closed", path=self._path, errno=errno.EBADF)
+        descriptor = self.descriptor
+        if descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
+            raise _failed("sync", OSError(errno.EBADF, "closed"), self._path, kind=SyncFailedError)
         try:
             if sys.platform == "darwin":
-                fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
             else:
-                os.fdatasync(self._descriptor)
+                os.fdatasync(descriptor)
         except OSError as error:
             raise _failed("sync", error, self._path, kind=SyncFailedError) from error
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with reported("close", self._path):
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        try:
+            self._close()
+        except OSError as error:
+            raise _failed("close", error, self._path) from error
 
 
 def _opened(path: str, flags: int) -> int:
@@ -223,7 +223,7 @@ class OsFileSystem:
             if size == 0:
                 return np.empty(0, np.uint8)
             with reported("map", path):
-                return opening(Mapping, file._descriptor, size, also=(errno.ENOMEM,)).array()
+                return opening(Mapping, file.descriptor, size, also=(errno.ENOMEM,)).array()
         finally:
             file.close()
 

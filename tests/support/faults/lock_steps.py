@@ -50,7 +50,7 @@ class _SteppingDirectory(_Stepping):
     """The lock of a directory: a change of its mode lets go first."""
 
     def try_lock(self, *, exclusive: bool) -> bool:
-        fcntl.flock(self._of._descriptor, fcntl.LOCK_UN)
+        fcntl.flock(self._of.descriptor, fcntl.LOCK_UN)
         self._step("change")
         taken: bool = self._of.try_lock(exclusive=exclusive)
         return taken

@@ -12,6 +12,7 @@ _CUT_SHORT: Final = "tests/log/test_trimming_cut_short.py::"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
+_CLOSED: Final = "tests/beside/test_closed_under_calls.py::"
 _LOCK_FILES: Final = "tests/beside/test_lock_files_removed_at_each_step.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
@@ -269,5 +270,21 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         replacement="BOOTS.fetch_derived(self._fs, join(self._root, PYLOG_LOCK))",
         tests=(_LOCK_FILES + "test_opening_reads_only_the_start_of_the_lock_file",),
         why="Opening reads the whole reserve, and does not check the machine if it is large.",
+    ),
+    Mutant(
+        name="a_closed_descriptor_is_free_at_once",
+        file="pylog/fs/descriptors.py",
+        text="        if sys.getrefcount(self) > _ALONE and _leads_nowhere(descriptor):\n",
+        replacement="        if False:\n",
+        tests=(_CLOSED + "test_a_call_on_a_file_that_is_closed_meanwhile_fails_and_meets_no_other_file[truncate]",),
+        why="A call that runs while its file is closed cuts, writes or reads the file that was opened next.",
+    ),
+    Mutant(
+        name="a_closed_lock_file_has_another_name",
+        file="pylog/fs/locks.py",
+        text="        if self.descriptor < 0:  # then the number led to another file\n",
+        replacement="        if False:\n",
+        tests=(_CLOSED + "test_a_lock_file_that_is_closed_says_so_and_no_other_file_is_locked_or_cut[is_current-meanwhile]",),
+        why="A call beside `close` takes its own lock file for a removed one.",
     ),
 )
