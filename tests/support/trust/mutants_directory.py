@@ -558,8 +558,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_closed_lock_file_is_asked",
         file="pylog/fs/locks.py",
-        text="        if isinstance(error, ValueError):\n            raise ClosedError(",
-        replacement="        if isinstance(error, ValueError):\n            raise ValueError(",
+        text="        if isinstance(error, ValueError) or error.errno == errno.EBADF:\n            raise ClosedError(",
+        replacement="        if isinstance(error, ValueError) or error.errno == errno.EBADF:\n            raise ValueError(",
         tests=(
             "tests/log/test_store_locks.py::test_a_lock_whose_store_was_closed_beneath_a_call_says_so_and_stays_usable_for_other_threads[disk]",
         ),
