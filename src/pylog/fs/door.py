@@ -140,7 +140,7 @@ class _Refusing:
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise self._error()
 
-    read_into = read = write = write_back = size = identity = set_mtime = truncate = sync = _refuse
+    read_into = read = write = write_back = size = next_data = identity = set_mtime = truncate = sync = _refuse
 
     def close(self) -> None:
         """Does nothing."""
@@ -178,6 +178,9 @@ class _ReadFile:
 
     def size(self) -> int:
         return self._file.size()
+
+    def next_data(self, position: int) -> int:
+        return self._file.next_data(position)
 
     def identity(self) -> tuple[int, int]:
         return self._file.identity()

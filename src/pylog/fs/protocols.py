@@ -56,6 +56,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def next_data(self, position: int) -> int:
+        """Returns the first position from `position` on outside of the holes of a sparse file; at least the size if none is."""
+        ...
+
     def identity(self) -> tuple[int, int]:
         """Returns device and inode, which differ for another file that later has the same name."""
         ...

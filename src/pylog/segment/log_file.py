@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
 from pylog.record.batch import BatchScan, Table, scan_batches
-from pylog.record.format import HEADER_SIZE, POSITION, SIZE
+from pylog.record.format import HEADER_SIZE, LOG_OVERHEAD, POSITION, SIZE
 from pylog.record.header import header_column
 from pylog.record.legacy import legacy_crc_ok
 
@@ -52,6 +53,8 @@ class LogFile:
 
     def __init__(self, fs: FileSystem, path: str, *, mapped: bool) -> None:
         self.path = path
+        self._fs = fs
+        self._mapped_identity = fs.identity(path) if mapped else None
         self._file: File | None = None if mapped else fs.open(path)
         self._view: Bytes | None = fs.map(path) if mapped else None
 
@@ -199,11 +202,16 @@ class LogFile:
     def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
         """Returns the position of the first whole, good batch at or after `position` with an offset of at least `first_offset`.
 
-        Reading continues after damage this way: byte by byte, about 1 GB/s, with a limit on the bytes hashed.
+        Reading continues after damage this way: byte by byte, about 1 GB/s, with a limit on the bytes hashed. Holes of a sparse
+        file cost nothing.
         """
+        with self._holes() as next_data:
+            return self._found(position, end, first_offset, next_data)
+
+    def _found(self, position: int, end: int, first_offset: int, next_data: Callable[[int], int]) -> int | None:
         window = 4 * limits.READ_CHUNK_BYTES
         budget = limits.RESYNC_HASHED_BYTES
-        while position < end:
+        while (position := max(position, next_data(position) - LOG_OVERHEAD)) < end:  # up to its length, a batch may be zeros
             chunk = self.read(position, min(window, end - position))
             result = np.zeros(2, np.int64)
             status = finding.find_batch(chunk, 0, len(chunk), first_offset, budget, result)
@@ -224,9 +232,28 @@ class LogFile:
         return None
 
     def is_blank(self, position: int, end: int) -> bool:
-        """Returns whether all bytes of a range are zero. Cost: one pass over the zeros."""
-        step = limits.READ_CHUNK_BYTES
-        return not any(self.read(start, min(step, end - start)).any() for start in range(position, end, step))
+        """Returns whether all bytes of a range are zero. Cost: one pass over the zeros that are on the disk."""
+        with self._holes() as next_data:
+            while (position := next_data(position)) < end:
+                part = self.read(position, min(limits.READ_CHUNK_BYTES, end - position))
+                if part.any():
+                    return False
+                position += limits.READ_CHUNK_BYTES
+        return True
+
+    @contextmanager
+    def _holes(self) -> Iterator[Callable[[int], int]]:
+        """Yields a function that returns the first position, from a given one on, outside of the holes of a sparse file."""
+        if self._file is not None:
+            yield self._file.next_data
+            return
+        file = self._fs.open(self.path) if self._fs.exists(self.path) else None
+        try:  # only if the name still leads to the file that is mapped
+            is_own = file is not None and file.identity() == self._mapped_identity
+            yield file.next_data if file is not None and is_own else lambda position: position
+        finally:
+            if file is not None:
+                file.close()
 
     def close(self) -> None:
         """Closes the file; views of a mapping stay valid as long as they exist."""

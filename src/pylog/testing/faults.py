@@ -110,6 +110,9 @@ class FaultyFile:
     def size(self) -> int:
         return self._file.size()
 
+    def next_data(self, position: int) -> int:
+        return self._file.next_data(position)
+
     def identity(self) -> tuple[int, int]:
         return self._file.identity()
 

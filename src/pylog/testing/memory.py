@@ -100,6 +100,10 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._opened().data)
 
+    def next_data(self, position: int) -> int:
+        """Returns `position`: these files have no holes."""
+        return position
+
     def identity(self) -> tuple[int, int]:
         return _DEVICE, self._opened().number
 

@@ -277,6 +277,9 @@ class ViewedFile:
             data += self._file.read(min(step, size - start), position + start)
         return data
 
+    def next_data(self, position: int) -> int:
+        return position
+
     def write(self, data: memoryview, position: int) -> None:
         """Writes piece by piece; the disk may be full before any of them."""
         caller = self._machine.caller

@@ -236,4 +236,25 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_written_is_read.py::test_a_catalog_that_readers_would_refuse_is_not_written",),
         why="A new topic makes a store that does not open again.",
     ),
+    Mutant(
+        name="holes_are_read",
+        file="pylog/segment/log_file.py",
+        text="        while (position := max(position, next_data(position) - LOG_OVERHEAD)) < end:",
+        replacement="        while position < end:",
+        tests=("tests/log/test_sparse_files.py::test_a_log_of_gigabytes_of_nothing_costs_what_is_there[a sealed segment-r]",),
+        why="A file of a few kilobytes on the disk takes half a minute to read.",
+    ),
+    Mutant(
+        name="a_batch_begins_at_the_end_of_a_hole",
+        file="pylog/segment/log_file.py",
+        text="next_data(position) - LOG_OVERHEAD)",
+        replacement="next_data(position))",
+        tests=(
+            (
+                "tests/log/test_sparse_files.py::"
+                "test_records_after_a_hole_are_found_even_if_their_batch_begins_with_zeros[some bytes before its end-r]"
+            ),
+        ),
+        why="A batch whose first bytes are zeros in a hole is lost.",
+    ),
 )
