@@ -134,7 +134,7 @@ class OsFile(Descriptor):
     def next_data(self, position: int) -> int:
         """Returns the first position, from `position` on, outside of a hole. Cost: one system call, whatever the hole's size."""
         try:
-            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+            return os.lseek(self.descriptor, position, os.SEEK_DATA)
         except OSError as error:
             return max(position, self.size()) if error.errno == errno.ENXIO else position  # a file system without holes
 
