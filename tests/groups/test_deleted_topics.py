@@ -15,6 +15,7 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.partition import OffsetsPartition
 from pylog.topics import changes
 from support import warm
+from support.cli import call
 
 _DELETE = "import sys, pylog\nwith pylog.open(sys.argv[1]) as store: store.delete_topic('t')"
 _DELETE_AND_CREATE = f"{_DELETE}; store.create_topic('t'); store.log('t').append_many([b'new'] * 10)"
@@ -78,6 +79,13 @@ def _elsewhere(script: str, path: Path) -> None:
     warm.run(["-c", script, path], check=True)
 
 
+def _by_command(*arguments: object) -> None:
+    outcome = call(*arguments)
+    assert outcome.code != 0
+    assert "deleted" in outcome.complaints
+    raise pylog.UnknownTopicOrPartitionError(outcome.complaints)
+
+
 def _reset_held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Has something happen when the next reset is planned, and before it takes the lock."""
     change, due = OffsetManager.change, [action]
@@ -92,7 +100,7 @@ def _reset_held_up(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]
 
 @pytest.mark.pair("groups", "second process")
 @pytest.mark.parametrize("script", [_DELETE, _DELETE_AND_CREATE], ids=["deleted", "deleted and made again"])
-@pytest.mark.parametrize("how", ["reset", "file", "import"])
+@pytest.mark.parametrize("how", ["reset", "file", "import", "groups reset", "groups import"])
 def test_a_reset_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, script: str
 ) -> None:
@@ -105,6 +113,8 @@ def test_a_reset_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused(
             "reset": lambda: store.group("g").reset(7),
             "file": lambda: store.group("g").reset(from_file=plan),
             "import": lambda: pylog.import_offsets(store, plan),
+            "groups reset": lambda: _by_command("groups", "reset", store.path, "g", "--to-offset", 7, "--execute"),
+            "groups import": lambda: _by_command("groups", "import", store.path, plan, "--execute"),
         }
         with pytest.raises(pylog.UnknownTopicOrPartitionError):
             ways[how]()
@@ -178,6 +188,7 @@ def test_a_consumers_commit_that_was_requested_for_a_deleted_topic_never_counts_
 _DIE = """
 import os, sys, pylog
 from pylog.topics import changes
+from support.cli import call
 from support import warm
 from pylog.offsets.offset_manager import OffsetManager
 step = sys.argv[2]
