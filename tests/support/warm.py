@@ -144,7 +144,9 @@ def _serve() -> dict[str, Any] | None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     while line := requests.readline():
         assert threading.active_count() == 1, "a fork takes no other thread along"
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Arrow's threads, which it begins again in a fork
+            pid = os.fork()
         if pid == 0:
             requests.close()
             os.close(answers)
