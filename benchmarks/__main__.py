@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import shutil
 import sys
 import tempfile
@@ -81,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures what was asked for, or takes what was kept; keeps, shows and compares it. Returns the exit status."""
+    os.environ.setdefault("PYLOG_KERNELS", "compiled")  # figures are of compiled code; `startup` measures the first second
     asked = parser().parse_args(arguments)
     if unknown := [name for name in asked.names if name not in BENCHMARKS]:
         parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")

@@ -36,6 +36,7 @@ GOOD = {
     "compact": "SHOP prices --yes",
     "retain": "SHOP --yes",
     "doctor": "SHOP",
+    "warm": "",
     "groups list": "SHOP",
     "groups describe": "SHOP",
     "groups reset": "SHOP billing --to-earliest --execute",

@@ -93,13 +93,13 @@ def _kernels() -> Answer:
     path = _kernel_cache()
     if path is None:
         advice = (
-            "set NUMBA_CACHE_DIR to a writable directory: without a cache, each process compiles the kernels for some seconds"
+            "set NUMBA_CACHE_DIR to a writable directory: without a cache, each process with much work compiles for some seconds"
         )
         return Answer("kernels", "no writable directory for their cache", "problem", advice)
     cached = _cached_kernels(path)
     if not cached:
         return Answer(
-            "kernels", f"none in the cache {path} yet", "note", "the first append and scan take some seconds to compile them"
+            "kernels", f"none in the cache {path} yet", "note", "pylog warm compiles them; until then plain Python runs"
         )
     return Answer("kernels", f"{cached} in the cache {path}")
 

@@ -29,6 +29,7 @@ from pylog.cli import (
     stats,
     topics,
     verify,
+    warm,
 )
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
@@ -54,6 +55,7 @@ COMMANDS: Final = (  # importing a module registers its commands
     repair,
     graduate,
     doctor,
+    warm,
     completion,
 )
 

@@ -24,6 +24,7 @@ from pylog.errors import ClosedError, PylogError, RecordDeserializationError, Un
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
+from pylog.record.arrays import numbers_of
 from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
 from pylog.topics.kept import IsDeleted
@@ -129,7 +130,7 @@ class FetchBuffer:
         self._chunk = []
         frame = self._pieces[0].frame if self._pieces else None
         if frame is not None:
-            self._epochs = frame.column(len(RECORD_COLUMNS)).to_numpy()
+            self._epochs = numbers_of(frame.column(len(RECORD_COLUMNS)), np.int32)
 
     def frame(self, count: int, columns: Sequence[str] = RECORD_COLUMNS) -> FetchedRecords:
         """Takes at most `count` records as one Arrow batch with some columns. The buffer must not be empty."""

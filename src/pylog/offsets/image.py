@@ -39,6 +39,7 @@ from pylog.offsets.validity import (
     fault_of_partition_key,
     fault_of_value,
 )
+from pylog.record.arrays import number_array, numbers_of
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 COLUMNS: Final = ("offset", "key", "value", "producer_id")
@@ -186,8 +187,8 @@ class Image:
         for frame in frames:
             if not frame.num_rows:
                 continue
-            producers = frame.column(3).to_numpy()
-            offsets = frame.column(0).to_numpy()
+            producers = numbers_of(frame.column(3), np.int64)
+            offsets = numbers_of(frame.column(0), np.int64)
             ended = bool(waiting) and waiting[0].offset < int(offsets[-1])
             if self.pending or ended or (producers != _NO_PRODUCER).any():
                 self._take_each(frame, waiting)
@@ -199,7 +200,7 @@ class Image:
 
     def _take_each(self, frame: pa.RecordBatch, ends: deque[TransactionEnd]) -> None:
         """Replays records in order, because transactions depend on the records up to their markers."""
-        offsets, producers = frame.column(0).to_numpy().tolist(), frame.column(3).to_numpy().tolist()
+        offsets, producers = numbers_of(frame.column(0), np.int64).tolist(), numbers_of(frame.column(3), np.int64).tolist()
         rows = zip(offsets, frame.column(1).to_pylist(), frame.column(2).to_pylist(), producers, strict=True)
         for offset, key, value, producer in rows:
             while ends and ends[0].offset < offset:
@@ -213,15 +214,15 @@ class Image:
         """
         frame = self._without_null_keys(frame)
         encoded = frame.column(1).dictionary_encode()
-        keys = encoded.indices.to_numpy()
+        keys = numbers_of(encoded.indices, np.int32)
         last = np.empty(len(encoded.dictionary), np.int64)
         last[keys] = np.arange(frame.num_rows)  # of equal indices the last one counts
-        valid = frame.column(2).is_valid().to_numpy(zero_copy_only=False)
+        valid = np.array(frame.column(2).is_valid().to_pylist(), bool)
         written = np.bincount(keys[valid], minlength=len(last)) > 0
         order = np.argsort(last)
         rows = last[order]
-        kept = frame if len(rows) == frame.num_rows else frame.take(pa.array(rows))
-        offsets = kept.column(0).to_numpy().tolist()
+        kept = frame if len(rows) == frame.num_rows else frame.take(number_array(rows, pa.int64()))
+        offsets = numbers_of(kept.column(0), np.int64).tolist()
         for number, offset, key, value, was in zip(
             order.tolist(),
             offsets,
@@ -390,5 +391,5 @@ def _byte_strings(column: pa.BinaryArray) -> Iterator[bytes | None]:
     found: Iterator[bytes] = (held[first:end] for first, end in pairwise((starts - starts[0]).tolist()))
     if not column.null_count:
         return found
-    valid = column.is_valid().to_numpy(zero_copy_only=False).tolist()
+    valid = column.is_valid().to_pylist()
     return (value if present else None for value, present in zip(found, valid, strict=True))

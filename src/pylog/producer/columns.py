@@ -14,6 +14,7 @@ from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.producer.future import FutureRecordMetadata, details_of, key_of, value_of
 from pylog.producer.route import Route, too_large
 from pylog.record import layouts
+from pylog.record.arrays import binary_array, number_array
 from pylog.record.builder import keyless
 from pylog.record.format import HEADER_SIZE
 from pylog.record.from_arrow import plain_batch, rows_from_arrow
@@ -65,11 +66,11 @@ class PartitionRows(NamedTuple):
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
     """Returns the records of futures; those without a timestamp get `now_ms`."""
     columns = {
-        "value": pa.array(list(map(value_of, futures)), pa.binary()),
-        "timestamp": pa.array(_timestamps(futures, route, now_ms)),
+        "value": binary_array(list(map(value_of, futures))),
+        "timestamp": number_array(_timestamps(futures, route, now_ms), pa.int64()),
     }
     if route.keyed:
-        columns["key"] = pa.array(list(map(key_of, futures)), pa.binary())
+        columns["key"] = binary_array(list(map(key_of, futures)))
     if route.headed:
         given = [details_of(future).headers or () for future in futures]
         lists = [[{"key": name, "value": held} for name, held in headers] for headers in given]

@@ -225,6 +225,7 @@ def _encoder(with_headers: bool) -> Any:
             state[E_ROW] = row
         return status
 
+    encode.__name__ = "encode_batches_with_headers" if with_headers else "encode_batches"
     return encode
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pylog.errors import InvalidRecordError
 from pylog.record import layouts
+from pylog.record.arrays import numbers_of
 from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.rows import (
     ALL_NULL,
@@ -146,7 +147,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Longs:
     if column is None:
         return repeated(now_ms, count)
     values = column.view(pa.int64()) if column.type != pa.int64() else column
-    stamps = (pc.fill_null(values, now_ms) if values.null_count else values).to_numpy(zero_copy_only=False)
+    stamps = numbers_of(pc.fill_null(values, now_ms) if values.null_count else values, np.int64)
     check_timestamp(int(stamps.min(initial=0)))
     return read_only(np.ascontiguousarray(stamps, np.int64))
 

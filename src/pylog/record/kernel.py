@@ -28,7 +28,7 @@ from pylog import trace
 from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError
 from pylog.fs import environment_variable, hold_over_forks
-from pylog.record.kernel_cache import is_cached
+from pylog.record.kernel_cache import cache_of
 
 Form = TypeVar("Form", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ class _Work:
         kernel.records += records
         if self.records <= CACHED_AFTER:
             return False
-        return kernel.records > COMPILED_AFTER or kernel.is_cached()
+        return kernel.records > COMPILED_AFTER or kernel.is_found()
 
 
 WORK: Final = _Work()
@@ -182,12 +182,20 @@ class Kernel:
             trace.later(trace.KERNEL_COMPILED, kernel=self.__name__, seconds=seconds, cache=compiled.cache_path(self.py_func))
         return self._compiled
 
-    def is_cached(self) -> bool:
+    def is_found(self) -> bool:
         """Returns whether numba's cache has the kernel. Asks the disk again after each `CACHED_AFTER` records of the kernel."""
         if self.records <= self._ask_again_after:
             return False
         self._ask_again_after = self.records + CACHED_AFTER
-        return is_cached(self.py_func.__code__.co_filename, self.__name__, source_digest())
+        return self.in_cache()
+
+    def in_cache(self) -> bool:
+        """Returns whether numba's cache has the kernel now. Does not import numba. Cost: about 0.2 ms."""
+        return cache_of(self.py_func.__code__.co_filename, self.__name__, source_digest()) is not None
+
+    def cache_directory(self) -> str | None:
+        """Returns the directory where numba's cache has the kernel, or None."""
+        return cache_of(self.py_func.__code__.co_filename, self.__name__, source_digest())
 
 
 # ---- helpers: functions that kernels call --------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ def cache_directories(file: str) -> Iterator[str]:
     yield join(user_cache_directory("numba"), f"{base_name(directory)}_{hashed}")
 
 
-def is_cached(file: str, name: str, digest: str) -> bool:
-    """Returns whether a kernel is in the cache, for this version of Python. Cost: about 0.2 ms.
+def cache_of(file: str, name: str, digest: str) -> str | None:
+    """Returns the directory where a kernel is cached, for this version of Python; None if it is not. Cost: about 0.2 ms.
 
     Args:
         file: the source file of the kernel.
@@ -35,8 +35,7 @@ def is_cached(file: str, name: str, digest: str) -> bool:
     """
     beginning = f"{base_name(file).removesuffix('.py')}.{name}.{digest}-"
     version = f".py{sys.version_info.major}{sys.version_info.minor}"
-    return any(
-        found.startswith(beginning) and version in found and found.endswith(".nbi")
-        for directory in cache_directories(file)
-        for found in names_in(directory)
-    )
+    for directory in cache_directories(file):
+        if any(each.startswith(beginning) and version in each and each.endswith(".nbi") for each in names_in(directory)):
+            return directory
+    return None

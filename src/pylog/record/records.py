@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pylog import limits
+from pylog.record.arrays import numbers_of
 from pylog.record.types import Record
 
 RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
@@ -22,8 +24,8 @@ def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record
             Record,
             repeat(topic),
             repeat(partition),
-            offset.to_numpy().tolist(),
-            timestamp.view(pa.int64()).to_numpy().tolist(),
+            numbers_of(offset, np.int64).tolist(),
+            numbers_of(timestamp, np.int64).tolist(),
             key.to_pylist(),
             value.to_pylist(),
             header_tuples(headers),
@@ -40,9 +42,9 @@ def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) 
 
 def header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
     """Returns each record's headers as a tuple of pairs."""
-    ends = column.offsets.to_numpy()
+    ends = numbers_of(column.offsets, np.int32).tolist()
     if ends[0] == ends[-1]:
         return repeat(())
     pairs = column.values
     names, values = pairs.field("key").to_pylist(), pairs.field("value").to_pylist()
-    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends.tolist())]
+    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends)]

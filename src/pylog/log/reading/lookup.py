@@ -19,6 +19,7 @@ from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.recovery.tier import in_tier
 from pylog.log.state import LogState
 from pylog.record import finding, kernels
+from pylog.record.arrays import numbers_of
 from pylog.record.batch import Bytes
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
@@ -310,7 +311,7 @@ def _first_at_or_after(state: LogState, wanted: OffsetRange, timestamp: int) -> 
             single = np.ascontiguousarray(table[:, batch : batch + 1])
             decoder = RecordDecoder(("offset", "timestamp"), start=state.start_offset, max_rows=limits.INT32_MAX)
             for frame in (*decoder.feed(buffer, single), *decoder.finish()):
-                stamps = frame.column(1).view("int64").to_numpy()
+                stamps = numbers_of(frame.column(1), np.int64)
                 later = np.flatnonzero(stamps >= timestamp)
                 if later.size:
                     epoch = int(single[LEADER_EPOCH, 0])
