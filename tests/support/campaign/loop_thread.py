@@ -265,10 +265,24 @@ async def _dropped_consumer(store: pylog.Store) -> None:
     gc.collect()
 
 
+def _changing(name: str, *given: Any) -> Case:
+    """A plain call before the first read, and another one before the second."""
+
+    async def work(consumer: AsyncConsumer) -> None:
+        getattr(consumer, name)(*given)
+        await consumer.getmany()
+
+    return _reading(work)
+
+
 PRODUCER: Final[dict[str, dict[str, Case]]] = {
     "send": SENDS,
     "send_arrow": {"a table": _table},
     "flush": {"first": lambda store: _producer(store).flush()},
+    "start": {"first": lambda store: _producer(store).start()},
+    "stop": {"first": lambda store: _producer(store).stop()},
+    "send_and_wait": {"first": lambda store: _producer(store).send_and_wait("t", b"v")},
+    "partitions_for": {"first": lambda store: _producer(store).partitions_for("t")},
     "close": {"first": lambda store: _producer(store).close(), "dropped": _dropped_producer},
     "__aenter__": {},  # in the cases above, like `__aexit__`
     "__aexit__": {},
@@ -303,6 +317,38 @@ CONSUMER: Final[dict[str, dict[str, Case]]] = {
             "__next__": (),
         }.items()
     },
+    **{
+        name: {"first": _reading(lambda consumer, name=name, given=given: getattr(consumer, name)(*given))}
+        for name, given in {
+            "start": (),
+            "stop": (),
+            "getone": (),
+            "getmany": (T0,),
+            "position": (T0,),
+            "committed": (T0,),
+            "beginning_offsets": ([T0],),
+            "end_offsets": ([T0],),
+            "offsets_for_times": ({T0: 0},),
+            "topics": (),
+            "seek_to_beginning": (),
+            "seek_to_end": (T0,),
+            "seek_to_committed": (),
+        }.items()
+    },
+    **{
+        name: {"first": _changing(name, *given)}
+        for name, given in {
+            "subscribe": (["t"],),
+            "assign": ([T0],),
+            "unsubscribe": (),
+            "seek": (T0, 3),
+            "pause": (T0,),
+            "resume": (T0,),
+            "assignment": (),
+            "subscription": (),
+            "paused": (),
+        }.items()
+    },
     "wakeup": {"first": _woken},
     "close": {"dropped": _dropped_consumer, "by an error": _left_by_an_error},
     "__aenter__": {},
@@ -315,7 +361,9 @@ SPECIAL: Final = ("__aenter__", "__aexit__", "__aiter__", "__anext__", "__await_
 
 def public(kind: type) -> set[str]:
     """The names of a class that a program calls."""
-    return {name for name in vars(kind) if (not name.startswith("_") or name in SPECIAL) and callable(getattr(kind, name))}
+    own = [each for each in kind.__mro__ if each.__module__.startswith("pylog.aio")]  # with the names of aiokafka
+    names = {name for each in own for name in vars(each)}
+    return {name for name in names if (not name.startswith("_") or name in SPECIAL) and callable(getattr(kind, name))}
 
 
 def cases() -> dict[str, Case]:
@@ -349,6 +397,7 @@ def touched(some: dict[str, Case], directory: Path) -> dict[str, list[str]]:
 
 
 def _in_child(case: Case, root: Path, watch: Watch) -> list[str]:
+    gc.collect()  # the case before may have left stores to be collected
     watch.touched = []
 
     async def main(store: pylog.Store) -> None:
