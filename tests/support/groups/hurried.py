@@ -469,6 +469,8 @@ class Course:
         model = self.sent[spot]
         assert model.values[record.offset] == record.value
         if place in member.next:
+            if record.offset > member.next[place]:
+                self.excuse()  # records may have been deleted in this step
             missing = set(range(member.next[place], record.offset)) - model.excused
             assert not missing, f"{place} skips {sorted(missing)}"
             assert record.offset >= member.next[place], f"{place} goes back to {record.offset}"
