@@ -226,6 +226,7 @@ def produce_async(caller: Caller) -> None:
             sent = await producer.send("t", value, key=value, partition=0)
             caller.note(sent.offset, value)
             await producer.send_arrow("t", pa.table({"key": [value], "value": [value]}))
+            assert 0 in await producer.partitions_for("t")
             await producer.flush()
         finally:
             with suppress(pylog.ClosedError):
@@ -257,6 +258,8 @@ def consume_async(caller: Caller) -> None:
             for record in itertools.chain.from_iterable((await consumer.poll(5, max_records=20)).values()):
                 check_value(record.value)
             await consumer.poll_arrow(1, max_records=20)
+            for record in itertools.chain.from_iterable((await consumer.getmany(timeout_ms=5, max_records=20)).values()):
+                check_value(record.value)
             assert isinstance(await consumer.run(pylog.Consumer.topics), set)
             consumer.wakeup()
         finally:
@@ -326,6 +329,7 @@ def _closing(client: Any) -> Iterator[Any]:
 
 Call = Callable[[Caller], None]
 NOT_CHANGING: Final = "reads: the rows of `support.campaign.beside` have it"
+OF_CONSUMERS: Final = "the consumer's own method, which `run` calls in its thread"
 ENDS: Final = "a change next to which all others run"
 
 # Each public class: its methods, each with the row that calls it, or why it is called nowhere.
@@ -381,10 +385,20 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         commit,
     ),
     pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "lag", "reset"), administer),
-    aio.AsyncProducer: dict.fromkeys(("send", "send_arrow", "flush", "close"), produce_async),
+    aio.AsyncProducer: {
+        **dict.fromkeys(("send", "send_arrow", "flush", "close", "partitions_for"), produce_async),
+        **dict.fromkeys(("start", "stop", "send_and_wait"), "as `send` and `close`"),
+    },
     aio.AsyncConsumer: {
-        **dict.fromkeys(("poll", "poll_arrow", "run", "wakeup", "close"), consume_async),
-        "commit": "the consumer's own `commit`, in its thread",
+        **dict.fromkeys(("poll", "poll_arrow", "getmany", "run", "wakeup", "close"), consume_async),
+        **dict.fromkeys(("start", "stop", "getone"), "as `getmany` and `close`"),
+        **dict.fromkeys(("assign", "assignment", "subscribe", "subscription", "unsubscribe", "topics"), OF_CONSUMERS),
+        **dict.fromkeys(
+            ("beginning_offsets", "end_offsets", "offsets_for_times", "position", "committed", "commit"), OF_CONSUMERS
+        ),
+        **dict.fromkeys(
+            ("pause", "paused", "resume", "seek", "seek_to_beginning", "seek_to_committed", "seek_to_end"), OF_CONSUMERS
+        ),
     },
 }
 FUNCTIONS: Final[dict[str, Call]] = {

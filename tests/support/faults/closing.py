@@ -43,7 +43,10 @@ def _sent_async(store: pylog.Store) -> None:
         producer = aio.AsyncProducer(below)
         await producer.send("t", b"acknowledged", partition=0)
         await producer.send_arrow("t", pa.table({"value": [b"x"]}))
+        await producer.send_and_wait("t", b"x")
+        await producer.partitions_for("t")
         await producer.flush()
+        await producer.stop()
 
     with store.producer() as below:
         asyncio.run(work(below))
@@ -83,9 +86,12 @@ def _consumed_async(store: pylog.Store) -> None:
         await consumer.poll(5, max_records=5)
         await consumer.poll_arrow(5, max_records=5)
         await consumer.run(pylog.Consumer.topics)
-        await consumer.close()
+        await consumer.getone()
+        await consumer.getmany(timeout_ms=5, max_records=5)
+        await consumer.seek_to_committed()
+        await consumer.stop()
 
-    with store.consumer("t", auto_offset_reset="earliest") as below:
+    with store.consumer("t", group_id="async", auto_offset_reset="earliest") as below:
         asyncio.run(work(below))
 
 
