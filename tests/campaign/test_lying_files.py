@@ -6,11 +6,15 @@ A share of the campaign `./dev torture lying`; a failure names the seed of its c
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
+from functools import partial
+from typing import Any
 
 import pytest
 
+import pylog
 from support.campaign import lying
 from support.campaign.lying_files import BROKERS, KINDS, Hole, Lie, batches_of, lay, liar_of, lies, specimen, values_of
 from support.campaign.processes import new_seed
@@ -25,8 +29,51 @@ def shown(found: list[dict[str, object]]) -> str:
 @pytest.mark.slow
 def test_files_that_lie_give_right_answers_or_errors_of_pylog() -> None:
     first = new_seed() % 1_000_000 * 1000
-    found = lying.in_process(first, CASES)
-    assert not found, f"again: python -m support.campaign.lying {first} {CASES}\n{shown(found)}"
+    found = lying.in_process(first, CASES, short=True)
+    assert not found, f"again: python -m support.campaign.lying {first} {CASES} --short\n{shown(found)}"
+
+
+@pytest.mark.slow
+def test_all_calls_on_some_files_that_lie_give_right_answers_or_errors_of_pylog() -> None:
+    first = new_seed() % 1_000_000 * 1000
+    found = lying.in_process(first, 10)
+    assert not found, f"again: python -m support.campaign.lying {first} 10\n{shown(found)}"
+
+
+@pytest.mark.damaged("files lie")
+def test_a_case_that_ends_its_process_is_a_finding_and_the_next_ones_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[int] = []
+    monkeypatch.setattr(lying, "_warmed", list)
+    monkeypatch.setattr(lying, "lay", lambda *given: None)
+    monkeypatch.setattr(lying, "_limit", lambda: None)
+    monkeypatch.setattr(
+        lying, "some_calls_of", lambda seed, *given: (lambda root: os.abort() if seed == 3 else run.append(seed),)
+    )
+    (found,) = lying.cases(1, 5, short=True)
+    assert found["seed"] == 3
+    assert "ended with" in found["error"]
+
+
+@pytest.mark.parametrize("calls", [lying.calls_of, lying.some_calls_of])
+def test_each_call_is_made_by_some_case(calls, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Of the short cases too: a thousand of them make each call."""
+    made: Counter[int] = Counter()
+
+    class Store:
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(pylog, "open", lambda *given, **options: Store())
+    monkeypatch.setattr(pylog, "read_table", lambda *given: None)
+    monkeypatch.setattr(lying, "_reads", lambda store: [partial(made.update, [number]) for number in range(24)])
+    monkeypatch.setattr(lying, "_changes", lambda store: [partial(made.update, [100 + number]) for number in range(26)])
+    monkeypatch.setattr(lying, "command", lambda *given: made.update([1000]))
+    for seed in range(1000):
+        for call in calls(seed, Lie({"x": b""}, []), []):
+            call(tmp_path)
+    assert set(made) == {*range(24), *range(100, 126), 1000}
 
 
 @pytest.mark.slow

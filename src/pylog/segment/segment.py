@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,6 +41,8 @@ from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.times import AppendTimesAtFirstUse, Examined
+
+_MISFIT: Final = "its entries do not fit the batches"
 
 
 class LogSegment:
@@ -210,7 +212,7 @@ class LogSegment:
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Loads the indexes from their files; rebuilds both if one is missing or damaged."""
-        offset_bytes, time_bytes = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
+        (offset_bytes, wrong), (time_bytes, wrong_times) = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
         if offset_bytes is not None and time_bytes is not None:
             offset_index, bad_offsets = kinds.OFFSETS.parsed(offset_bytes, self.path_of(INDEX), self.base_offset, self.size)
             time_index, bad_times = kinds.TIMES.parsed(time_bytes, self.path_of(TIME_INDEX), self.base_offset)
@@ -218,19 +220,19 @@ class LogSegment:
                 self._offset_index, self._time_index = offset_index, time_index
                 self._is_index_mapped = self._mapped and self.sealed
                 return offset_index, time_index
-        builder = self.rebuild_indexes()
-        return builder.offset_index(), builder.time_index()
+            wrong, wrong_times = None if bad_times else _MISFIT, _MISFIT
+        if self.sealed:  # the indexes of an active segment may be in its writer's memory only
+            trace.later(trace.REBUILT, path=self.path_of(INDEX if wrong else TIME_INDEX), reason=wrong or wrong_times)
+        return (builder := self.rebuild_indexes()).offset_index(), builder.time_index()
 
-    def _index_bytes(self, suffix: str) -> Bytes | None:
+    def _index_bytes(self, suffix: str) -> tuple[Bytes | None, str | None]:
         path, kind = self.path_of(suffix), kinds.OFFSETS if suffix == INDEX else kinds.TIMES
         if self._mapped and self.sealed:
             found, fault = kind.map_derived(self.fs, path, self.size)
         else:
             data, fault, *_ = kind.fetch_derived(self.fs, path, self.size)
-            found = np.frombuffer(data, np.uint8) if data is not None else None
-        if fault is not None:
-            trace.later(trace.REBUILT, path=self.directory, reason=fault)
-        return found
+            found = None if data is None else np.frombuffer(data, np.uint8)
+        return found, "it is missing" if found is None and fault is None else fault
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Returns whether the last entries match the file; earlier entries are checked when they are used."""

@@ -6,6 +6,7 @@ beyond the limits, or other records where only derived files lie.
 In tests/, with pylog's sources on the path:
 
     python -m support.campaign.lying <first seed> <cases>          prints a JSON document
+    python -m support.campaign.lying <first seed> <cases> --short  some calls for each case: a thousand in a minute
     NUMBA_BOUNDSCHECK=1 python -m support.campaign.lying 0 50      with checks of each access of the kernels
 """
 
@@ -29,6 +30,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +41,8 @@ from support.campaign.processes import own_environment, until
 MEMORY: Final = 1 << 30  # beyond what the child has at its start: a batch and its records may take some hundred megabytes
 CPU_SECONDS: Final = 60  # of a whole case, which takes a third of a second; holes of 64 MiB are read some fifty times
 WALL_SECONDS: Final = 300  # of a whole case that waits
+_SHORT_CASES: Final = 50  # of one child
+_BEGUN: Final = "begun "
 _GAPS: Final = 200  # damaged stretches that a reader passes
 _ROWS: Final = 2_000_000  # a bomb of records ends here
 _DERIVED: Final = re.compile(r"t-0/.*\.(index|timeindex|snapshot|seal)|t-0/(partition\.metadata|group-members)|cleaner-offset.*")
@@ -100,65 +104,73 @@ def _asked(log: pylog.Log) -> None:
             call()
 
 
-def read(root: Path) -> None:
+def _reads(store: pylog.Store) -> list[Callable[[], object]]:
     """All that a store reads."""
+    calls: list[Callable[[], object]] = [store.topics, store.check, store.verify, store.metrics, store.groups]
+    calls += [store.offsets.known_groups, lambda: store.verify(records=True), store.offsets.skipped_records]
+    for group in ("g", "members"):
+        calls += [partial(store.offsets.fetch, group), partial(_described, store, group)]
+        calls.append(partial(store.offsets.position, group, ("t", 0)))
+    for topic in _TOPICS:
+        calls.append(lambda name=topic: _gone_through(store.log(name), columns=_COLUMNS))
+        calls.append(lambda name=topic: _gone_through(store.log(name), columns=_COLUMNS, isolation_level="read_committed"))
+        calls.append(lambda name=topic: _asked(store.log(name)))
+    return [*calls, partial(_polled, store)]
+
+
+def _described(store: pylog.Store, group: str) -> object:
+    return store.group(group).describe()
+
+
+def _polled(store: pylog.Store) -> None:
+    with store.consumer("t", "c", auto_offset_reset="earliest") as consumer:
+        consumer.poll(0)
+        list(itertools.islice(iter(lambda: consumer.poll(0), []), 5))
+
+
+def read(root: Path, some: random.Random | None = None) -> None:
+    """Reads with all calls of a store; with a generator of random numbers, with one of them."""
     with _allowed(), pylog.open(root, "r") as store:
-        for call in (store.topics, store.check, store.verify, store.metrics, store.groups, store.offsets.known_groups):
+        for call in _reads(store) if some is None else some.sample(_reads(store), 1):
             with _allowed():
                 call()
-        with _allowed():
-            store.verify(records=True)
-        for name in ("g", "members"):
-            for call in (
-                lambda group=name: store.offsets.fetch(group),
-                lambda group=name: store.group(group).describe(),
-                lambda group=name: store.offsets.position(group, ("t", 0)),
-            ):
-                with _allowed():
-                    call()
-        for topic in _TOPICS:
-            with _allowed():
-                log = store.log(topic)
-                _gone_through(log, columns=_COLUMNS)
-                _gone_through(log, columns=_COLUMNS, isolation_level="read_committed")
-                _asked(log)
-        with _allowed():
-            store.offsets.skipped_records()
-        with _allowed(), store.consumer("t", "c", auto_offset_reset="earliest") as consumer:
-            consumer.poll(0)
-            list(itertools.islice(iter(lambda: consumer.poll(0), []), 5))
-    for topic in _TOPICS[:4]:
+    for topic in _TOPICS[:4] if some is None else some.sample(_TOPICS[:4], 1):
         with _allowed():
             pylog.read_table(root, topic)
 
 
-def write(root: Path) -> None:
+def _changes(store: pylog.Store) -> list[Callable[[], object]]:
     """What a program does that goes on with such a store."""
+    calls: list[Callable[[], object]] = []
+    for topic in _TOPICS[:4]:
+        calls += [
+            lambda name=topic: store.log(name).append(b"new", key=b"k"),
+            lambda name=topic: store.log(name).append_batch([b"n"], producer=pylog.ProducerBatch(7, 0, 2)),
+            lambda name=topic: store.log(name).flush(),
+        ]
+    return [
+        *calls,
+        store.tick,
+        lambda: store.compact("c"),
+        lambda: store.retain(dry_run=True),
+        lambda: store.offsets.commit("g", {("t", 0): 1}),
+        store.offsets.expire,
+        lambda: store.log("t").delete_records(3),
+        lambda: store.log("t").truncate(100),
+        lambda: store.alter_topic("t", retention_ms=1000),
+        store.check,
+        store.verify,
+        partial(_described, store, "members"),
+        lambda: _joined(store),
+        lambda: store.create_topic("new"),
+        lambda: store.delete_topic("c"),
+    ]
+
+
+def write(root: Path, some: random.Random | None = None) -> None:
+    """Makes all changes; with a generator of random numbers, one of them."""
     with _allowed(), pylog.open(root, lock_timeout_ms=1000) as store:
-        for topic in _TOPICS[:4]:
-            for call in (
-                lambda name=topic: store.log(name).append(b"new", key=b"k"),
-                lambda name=topic: store.log(name).append_batch([b"n"], producer=pylog.ProducerBatch(7, 0, 2)),
-                lambda name=topic: store.log(name).flush(),
-            ):
-                with _allowed():
-                    call()
-        for call in (
-            store.tick,
-            lambda: store.compact("c"),
-            lambda: store.retain(dry_run=True),
-            lambda: store.offsets.commit("g", {("t", 0): 1}),
-            store.offsets.expire,
-            lambda: store.log("t").delete_records(3),
-            lambda: store.log("t").truncate(100),
-            lambda: store.alter_topic("t", retention_ms=1000),
-            store.check,
-            store.verify,
-            lambda: store.group("members").describe(),
-            lambda: _joined(store),
-            lambda: store.create_topic("new"),
-            lambda: store.delete_topic("c"),
-        ):
+        for call in _changes(store) if some is None else some.sample(_changes(store), 1):
             with _allowed():
                 call()
 
@@ -193,16 +205,16 @@ COMMANDS: Final = (
 )
 
 
-def command(root: Path, seed: int | None = None) -> None:
-    """Some commands, one after the other: all without a seed."""
+def command(root: Path, seed: int | None = None, count: int = 4) -> None:
+    """Some commands, one after the other, and dumps of as many files: all without a seed."""
     from support.cli import call
 
     rng = random.Random(seed)
     files = [path for path in sorted(root.glob("*-*/*")) if path.is_file()]
-    some = COMMANDS if seed is None else sorted(rng.sample(COMMANDS, 4), key=COMMANDS.index)
+    some = COMMANDS if seed is None else sorted(rng.sample(COMMANDS, count), key=COMMANDS.index)
     for arguments in some:
         _told(call(*(argument.replace("{}", str(root)) for argument in arguments)))
-    for path in files if seed is None else rng.sample(files, min(3, len(files))):
+    for path in files if seed is None else rng.sample(files, min(count, len(files))):
         if path.is_file():
             _told(call("dump", str(path), "--records", "--json"))
             if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -241,6 +253,15 @@ def _same_records(lie: Lie, expected: list[tuple[int, bytes | None]]) -> Call:
     return check
 
 
+def some_calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]]) -> tuple[Call, ...]:
+    """What is done to a case of many: some of the calls below, which the seed chooses."""
+    some = random.Random(seed)
+    reads: tuple[Call, ...] = (lambda root: read(root, some), _same_records(lie, expected))
+    if some.random() < 0.1:
+        return (*reads, lambda root: command(root, seed, 1))
+    return reads if some.random() < 0.5 else (*reads, lambda root: write(root, some))
+
+
 def calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]]) -> tuple[Call, ...]:
     """What is done to a case: all of reading, and either a program's changes or the commands."""
     if seed % 2:
@@ -248,12 +269,12 @@ def calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]]) -> t
     return read, _same_records(lie, expected), lambda root: command(root, seed)
 
 
-def _case(seed: int, directory: Path, expected: list[tuple[int, bytes | None]]) -> None:
+def _case(seed: int, directory: Path, expected: list[tuple[int, bytes | None]], *, short: bool = False) -> None:
     """Runs a case in this process, and prints what was found."""
     files, lie = lies(seed)
     lay(root := directory / "store", files, lie)
     _limit()
-    for call in calls_of(seed, lie, expected):
+    for call in (some_calls_of if short else calls_of)(seed, lie, expected):
         try:
             call(root)
         except BaseException:  # noqa: BLE001 - whatever it is, it is the finding
@@ -262,33 +283,41 @@ def _case(seed: int, directory: Path, expected: list[tuple[int, bytes | None]]) 
 
 
 def _limit() -> None:
+    """Limits what this process may take from now on."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+    seconds = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
     faulthandler.dump_traceback_later(WALL_SECONDS, exit=True)
 
 
-def cases(first: int, count: int) -> Iterator[dict[str, Any]]:
-    """Runs cases in children of this process, one after the other, and yields the findings."""
+def cases(first: int, count: int, *, short: bool = False) -> Iterator[dict[str, Any]]:
+    """Runs cases in children of this process, and yields the findings. A child runs many short cases, or one long one.
+
+    The next child goes on after a case that has ended its child.
+    """
     expected = _warmed()
-    for seed in range(first, first + count):
-        if seed % 20 == 0:
-            print(f"case {seed}", file=sys.stderr, flush=True)
+    seed, end = first, first + count
+    while seed < end:
+        print(f"case {seed}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="pylog-lying-") as directory, tempfile.TemporaryFile() as told:
+            some = range(seed, min(end, seed + (_SHORT_CASES if short else 1)))
             child = os.fork()
             if not child:
-                _live(seed, Path(directory), expected, told.fileno())
+                _live(some, Path(directory), expected, told.fileno(), short=short)
             _, status = os.waitpid(child, 0)
             told.seek(0)
-            found = [line for line in told.read().decode(errors="replace").splitlines() if line.startswith('{"seed"')]
-            yield from map(json.loads, found)
-            if status and not found:
-                told.seek(0)
-                ended = told.read().decode(errors="replace")[-3000:]
-                yield {"seed": seed, "told": lies(seed)[1].told, "error": f"the child ended with {status}: {ended}"}
+            lines = told.read().decode(errors="replace").splitlines()
+            yield from (json.loads(line) for line in lines if line.startswith('{"seed"'))
+            begun = [int(line.removeprefix(_BEGUN)) for line in lines if line.startswith(_BEGUN)]
+            seed = begun[-1] + 1 if begun else some.stop
+            if status:
+                last = "\n".join(lines)[-3000:]
+                yield {"seed": seed - 1, "told": lies(seed - 1)[1].told, "error": f"the child ended with {status}: {last}"}
 
 
-def _live(seed: int, directory: Path, expected: list[tuple[int, bytes | None]], descriptor: int) -> None:
+def _live(some: range, directory: Path, expected: list[tuple[int, bytes | None]], descriptor: int, *, short: bool) -> None:
     """The child: never returns."""
     try:
         os.dup2(descriptor, 1)
@@ -296,7 +325,10 @@ def _live(seed: int, directory: Path, expected: list[tuple[int, bytes | None]], 
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - the parent's may hold what it has not written yet
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         faulthandler.enable(open(2, "w", closefd=False))  # noqa: SIM115
-        _case(seed, directory, expected)
+        for seed in some:
+            print(f"{_BEGUN}{seed}", flush=True)
+            with tempfile.TemporaryDirectory(dir=directory) as own:
+                _case(seed, Path(own), expected, short=short)
     finally:
         sys.stdout.flush()
         os._exit(0)
@@ -333,12 +365,12 @@ def run(seed: int, seconds: float, cases: int = 60) -> dict[str, Any]:
     return {"seed": seed, **counts, "violations": violations}
 
 
-def in_process(first: int, count: int, *, checked: bool = False) -> list[dict[str, Any]]:
+def in_process(first: int, count: int, *, checked: bool = False, short: bool = False) -> list[dict[str, Any]]:
     """Runs cases below a fresh process; returns the findings."""
     environment = own_environment() | ({"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": "/tmp/pylog-checked"} if checked else {})
     environment["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     environment.setdefault("MALLOC_ARENA_MAX", "2")
-    command_line = [sys.executable, "-m", "support.campaign.lying", str(first), str(count)]
+    command_line = [sys.executable, "-m", "support.campaign.lying", str(first), str(count), *(["--short"] if short else [])]
     done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return [{"seed": first, "told": ["the whole program"], "error": done.stderr[-3000:]}]
@@ -346,6 +378,6 @@ def in_process(first: int, count: int, *, checked: bool = False) -> list[dict[st
 
 
 if __name__ == "__main__":
-    for finding in cases(int(sys.argv[1]), int(sys.argv[2])):
+    for finding in cases(int(sys.argv[1]), int(sys.argv[2]), short="--short" in sys.argv):
         print(json.dumps(finding), flush=True)
     print(f"{sys.argv[2]} cases from {sys.argv[1]}", flush=True)

@@ -257,4 +257,14 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         ),
         why="A batch whose first bytes are zeros in a hole is lost.",
     ),
+    Mutant(
+        name="an_index_is_made_again_without_a_line",
+        file="pylog/segment/segment.py",
+        text="        if self.sealed:  # the indexes of an active segment may be in its writer's memory only\n",
+        replacement="        if False:\n",
+        tests=(
+            "tests/log/test_lines_of_derived_files.py::test_an_index_that_is_missing_or_refused_leaves_one_line_with_its_path[.index-missing]",
+        ),
+        why="An index is rebuilt, and nothing says so.",
+    ),
 )

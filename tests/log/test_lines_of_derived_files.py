@@ -1,0 +1,51 @@
+"""A derived file that is missing or refused is made again, with one line in the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pylog
+
+
+def written(root: Path) -> Path:
+    with pylog.open(root, durability=pylog.Durability.OS) as store:
+        store.create_topic("t", segment_bytes=2000, index_interval_bytes=100)
+        for number in range(40):
+            store.log("t").append_batch([b"x" * 50], producer=pylog.ProducerBatch(5, 0, number))
+    return root / "t-0"
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.parametrize("content", [None, b"\xff" * 37, b"\xff" * 24], ids=["missing", "odd bytes", "odd entries"])
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_an_index_that_is_missing_or_refused_leaves_one_line_with_its_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, content: bytes | None
+) -> None:
+    path = min(written(tmp_path / "s").glob(f"*{kind}"))
+    path.unlink() if content is None else path.write_bytes(content)
+    for number in range(2):
+        caplog.clear()
+        with caplog.at_level("INFO", "pylog.recovery"), pylog.open(tmp_path / "s") as store:
+            log = store.log("t")
+            log.append(b"z")
+            assert len(list(log.records())) == 41 + number
+            assert log.read(3).value == b"x" * 50
+            assert log.offset_for_timestamp(1) is not None
+        lines = [each.getMessage() for each in caplog.records if each.name == "pylog.recovery" and "Rebuilt" in each.getMessage()]
+        assert [str(path) in line and "reason=" in line for line in lines] == ([] if number else [True]), lines
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.parametrize("kind", [".snapshot", "leader-epoch-checkpoint"])
+def test_another_derived_file_that_is_refused_leaves_one_line_that_it_was_rebuilt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    path = max(written(tmp_path / "s").glob(f"*{kind}"))
+    path.write_bytes(b"\xff" * 37)
+    with caplog.at_level("INFO", "pylog.recovery"), pylog.open(tmp_path / "s") as store:
+        assert len(list(store.log("t").records())) == 40
+    lines = [each.getMessage() for each in caplog.records if "Rebuilt" in each.getMessage()]
+    assert len(lines) == 1
+    assert path.name in lines[0]
