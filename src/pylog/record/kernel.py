@@ -157,7 +157,8 @@ class Kernel:
         if self._home is None:
             return None
         module, _, name = self._home.partition(":")
-        return getattr(import_module(module), name)
+        with _LOADING:  # an import, too, must not be cut in half by a fork
+            return getattr(import_module(module), name)
 
     def compile(self) -> Any:
         """Compiles the kernel, or loads it from numba's cache: once, even if several threads call it first at the same moment."""

@@ -33,6 +33,14 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         why="Eight threads that call a kernel first compile it eight times.",
     ),
     Mutant(
+        name="a_little_work_loads_the_compiler",
+        file="pylog/record/kernel.py",
+        text="        if self.records <= CACHED_AFTER:\n",
+        replacement="        if not self.records:\n",
+        tests=("tests/record/test_two_forms.py::test_a_cached_kernel_takes_over_when_the_process_has_done_enough",),
+        why="The first append of each process imports numba, which takes half a second.",
+    ),
+    Mutant(
         name="a_replaced_segment_is_forgotten",
         file="pylog/log/state.py",
         text="        return self.epoch, self.replacements\n",
