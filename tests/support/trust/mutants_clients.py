@@ -520,8 +520,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="async_iteration_is_no_poll",
         file="pylog/aio.py",
-        text="            if self._polling.is_check_due:",
-        replacement="            if False:",
+        text="            if self._changes or self._polling.is_check_due:",
+        replacement="            if self._changes:",
         tests=(
             (
                 "tests/consumer/test_upkeep.py"
