@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from typing import Final, Self
 
 _PATH_ONLY: Final = getattr(os, "O_PATH", 0)  # of a descriptor that can be neither read, written nor synced; macOS has none
 
@@ -21,8 +21,16 @@ class Descriptor:
         descriptor: the number; -1 after `_close`.
     """
 
-    descriptor = -1  # also of an object whose construction was interrupted
-    _taken = -1  # the number of a closed descriptor that a call may still use
+    descriptor: int
+    _taken: int
+    __slots__ = ("_taken", "descriptor")  # read in most calls of an append: as class attributes they would be slower
+
+    def __new__(cls, *_args: object, **_options: object) -> Self:
+        """Creates an object without a descriptor, so that one whose construction was interrupted has none to close."""
+        self = super().__new__(cls)
+        self.descriptor = -1
+        self._taken = -1  # the number of a closed descriptor that a call may still use
+        return self
 
     def _close(self) -> None:
         """Closes the descriptor. Does nothing if it is closed.

@@ -37,7 +37,8 @@ from pylog.index.time_index import TimeIndex
 from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES, INT32_MAX
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 
-_ENTRY: Final = Struct(">ii")  # relative offset, position
+_OFFSET_ENTRY: Final = Struct(">ii")  # relative offset, position
+_TIME_ENTRY: Final = Struct(">qi")  # timestamp, relative offset
 _FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
 
 
@@ -125,7 +126,7 @@ class SegmentIndexBuilder:
             raise self._refused(int(columns[LAST_OFFSET, first]), position + int(columns[POSITION, first]))
 
     def add_one(self, column: Sequence[int], position: int) -> None:
-        """Adds one batch that follows those added before. Much faster than `add` if the batch gets no time entry.
+        """Adds one batch that follows those added before. In plain Python, which is much faster for one.
 
         Args:
             column: the batch's column, as in the table of `add`.
@@ -156,18 +157,24 @@ class SegmentIndexBuilder:
         numbers[BYTES_SINCE_ENTRY] += column[SIZE]
 
     def _has_indexed(self, column: Sequence[int], last_offset: int, position: int) -> bool:
-        """Appends the offset entry of a batch; changes nothing and returns False if the batch needs more than that.
-
-        It needs more with a later timestamp, in a full table, or with an offset that does not rise.
-        """
-        numbers, indexed = self._numbers, self._numbers[INDEXED_TIMESTAMP]
-        at = numbers[OFFSET_COUNT] * OFFSET_ENTRY_SIZE
-        is_later = column[MAX_TIMESTAMP] > indexed or numbers[LARGEST_TIMESTAMP] > indexed
-        if is_later or last_offset <= numbers[INDEXED_OFFSET] or at + OFFSET_ENTRY_SIZE > len(self._offsets):
+        """Appends the entries of a batch; changes nothing and returns False if a table is full, or the batch does not follow."""
+        numbers, timestamp = self._numbers, column[MAX_TIMESTAMP]
+        at, time_at = numbers[OFFSET_COUNT] * OFFSET_ENTRY_SIZE, numbers[TIME_COUNT] * TIME_ENTRY_SIZE
+        if at + OFFSET_ENTRY_SIZE > len(self._offsets) or time_at + TIME_ENTRY_SIZE > len(self._times):
             return False
-        _ENTRY.pack_into(self._offsets, at, last_offset - self.base_offset, position)
+        largest, largest_offset = numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET]
+        if timestamp > largest:
+            largest, largest_offset = timestamp, last_offset
+        is_later = largest > numbers[INDEXED_TIMESTAMP]
+        if last_offset <= numbers[INDEXED_OFFSET] or (is_later and largest_offset < numbers[INDEXED_TIMESTAMP_OFFSET]):
+            return False
+        _OFFSET_ENTRY.pack_into(self._offsets, at, last_offset - self.base_offset, position)
         numbers[OFFSET_COUNT] += 1
         numbers[INDEXED_OFFSET], numbers[BYTES_SINCE_ENTRY] = last_offset, 0
+        if is_later:
+            _TIME_ENTRY.pack_into(self._times, time_at, largest, largest_offset - self.base_offset)
+            numbers[TIME_COUNT] += 1
+            numbers[INDEXED_TIMESTAMP], numbers[INDEXED_TIMESTAMP_OFFSET] = largest, largest_offset
         return True
 
     def finish(self) -> None:
