@@ -192,11 +192,13 @@ class Kernel:
 
     def in_cache(self) -> bool:
         """Returns whether numba's cache has the kernel now. Does not import numba. Cost: about 0.2 ms."""
-        return cache_of(self.py_func.__code__.co_filename, self.__name__, source_digest()) is not None
+        return self.cache_directory() is not None
 
     def cache_directory(self) -> str | None:
         """Returns the directory where numba's cache has the kernel, or None."""
-        return cache_of(self.py_func.__code__.co_filename, self.__name__, source_digest())
+        with _LOADING:  # the digest reads the sources, for which Python imports more modules
+            digest = source_digest()
+        return cache_of(self.py_func.__code__.co_filename, self.__name__, digest)
 
 
 # ---- helpers: functions that kernels call --------------------------------------------------------------------------------------
