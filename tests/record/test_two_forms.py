@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pylog
+from pylog import limits
 from pylog.cli.warm import DECLARE_KERNELS
 from pylog.clock import ManualClock
 from pylog.errors import PylogError
+from pylog.record import few, kernels, pure_encoding
 from pylog.record import kernel as door
-from pylog.record import kernels
+from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.record.format import COLUMN_COUNT
 from pylog.record.kernel import CACHED_AFTER, COMPILED_AFTER, INTERPRETED, KERNELS, WORK
+from pylog.record.rows import Binary
 from support.record.forms import FORMS, form
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="kernels have one form here")
@@ -179,6 +186,76 @@ def test_a_kernel_is_found_in_the_cache_without_numba(tmp_path: Path, monkeypatc
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert kernels.checksum.in_cache()
     assert not kernels.scan_batches.in_cache()
+
+
+def test_a_signal_handler_inside_a_compilation_gets_the_plain_form(fresh: door.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba that begins a compilation inside another one of the same thread ends the process."""
+    begun: list[int] = []
+
+    def compile_under_signals() -> Any:
+        begun.append(len(begun))
+        if len(begun) < 3:
+            signal.raise_signal(signal.SIGUSR1)
+        return fresh.pure
+
+    buffer, table = np.zeros(1, np.uint8), np.zeros((COLUMN_COUNT, 1), np.int64)
+    found: list[int] = []
+    monkeypatch.setattr(WORK, "choice", "compiled")
+    monkeypatch.setattr(fresh, "_compile", compile_under_signals)
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(fresh(buffer, table, 0, 1)))
+    try:
+        assert fresh(buffer, table, 0, 1) == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (begun, found) == ([0], [0])
+
+
+def test_a_child_forked_while_another_thread_waits_for_a_plain_form_gets_its_own(fresh: door.Kernel) -> None:
+    other = door.Kernel(kernels.checksum.py_func, kernels.checksum._signature, True, "pylog.record.pure:checksum")
+    KERNELS.remove(other)
+    waiting = threading.Thread(target=lambda: fresh.pure)
+    with door._LOADING:
+        waiting.start()
+        waiting.join(0.05)
+        if (child := os.fork()) == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            os._exit(0 if other.pure is not None else 1)
+        ended = os.waitpid(child, 0)[1]
+    waiting.join()
+    assert os.waitstatus_to_exitcode(ended) == 0
+
+
+# ---- the plain encoder's memory and time ---------------------------------------------------------------------------------------
+
+
+def test_the_plain_encoder_converts_each_header_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    converted: list[int] = []
+    monkeypatch.setattr(few, "_items", lambda column, count: converted.append(count) or [b"x"] * count)
+    count = 8 * pure_encoding._WINDOW
+    rows = rows_from_records([b"k"] * count, [b"v"] * count, None, [[("name", b"value")]] * count, NOW)
+    with form("python"):
+        list(BatchEncoder().encode(rows, 0, 0, whole=True))
+    assert sum(converted) == 4 * count  # keys, values, names and values of headers
+
+
+def test_the_plain_encoder_copies_no_more_than_its_output_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    items = few._items
+
+    def counted(column: Binary, count: int) -> list[bytes | None]:
+        made = items(column, count)
+        copied.append(sum(len(each or b"") for each in made))
+        return made
+
+    monkeypatch.setattr(few, "_items", counted)
+    monkeypatch.setattr(limits, "APPEND_CHUNK_BYTES", 50_000)
+    rows = rows_from_records(None, [bytes(10_000)] * 100, None, None, NOW)
+    with form("python"):
+        sizes = [len(part.data) for part in BatchEncoder().encode(rows, 0, 0)]
+    assert sum(sizes) > 1_000_000
+    assert max(copied) <= 50_000
+    assert sum(copied) <= 3_000_000
 
 
 WARM_CHECK = """

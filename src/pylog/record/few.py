@@ -205,10 +205,11 @@ def _header_lists(rows: Rows) -> list[Pairs]:
     headers = rows.headers
     if not headers.ends.size:
         return [()] * len(rows)
-    total = len(headers.names.ends) - 1
-    names = [name or b"" for name in _items(headers.names, total)]
-    pairs = tuple(zip(names, _items(headers.values, total), strict=True))
-    return [pairs[first:end] for first, end in pairwise(headers.ends.tolist())]
+    ends = headers.ends.tolist()
+    start, total = ends[0], ends[-1] - ends[0]  # of a slice: only a part of the columns
+    names = [name or b"" for name in _items(headers.names.slice(start, ends[-1]), total)]
+    pairs = tuple(zip(names, _items(headers.values.slice(start, ends[-1]), total), strict=True))
+    return [pairs[first - start : end - start] for first, end in pairwise(ends)]
 
 
 # ---- several calls' records together ---------------------------------------------------------------------------------------

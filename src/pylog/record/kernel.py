@@ -57,11 +57,18 @@ def _choice_of_environment() -> str:
 
 
 class _Work:
-    """The records that plain forms have processed in this process, and which form the user chose."""
+    """The records that plain forms have processed in this process, and which form the user chose.
+
+    Attributes:
+        choice: one of `CHOICES`.
+        records: the count of records.
+        loader: the identifier of the thread that compiles or loads a kernel; 0 if none does.
+    """
 
     def __init__(self) -> None:
         self.choice = _choice_of_environment()
         self.records = 0
+        self.loader = 0
 
     def pays_for(self, kernel: Kernel, records: int) -> bool:
         """Adds a call's records; returns True if the compiled form of the kernel should take over."""
@@ -137,6 +144,7 @@ class Kernel:
         self._signature = signature
         self._nogil = nogil
         self._compiled: Any = None
+        self._pure: Any = None
         self._ask_again_after = -1
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -147,24 +155,32 @@ class Kernel:
         if compiled is not None:
             return compiled(*arguments)
         pure = self.pure
-        if pure is None or WORK.pays_for(self, getattr(pure, "work", _one_record)(*arguments)):
+        if pure is None or (WORK.pays_for(self, getattr(pure, "work", _one_record)(*arguments)) and not self._is_in_handler()):
             return self.compile()(*arguments)
         return pure(*arguments)
 
-    @functools.cached_property
+    def _is_in_handler(self) -> bool:
+        """Returns whether this is a signal handler that interrupted a compilation: numba cannot begin another one inside it."""
+        return WORK.loader == threading.get_ident()
+
+    @property
     def pure(self) -> Any:
         """The plain form; None if there is none."""
-        if self._home is None:
-            return None
-        module, _, name = self._home.partition(":")
-        with _LOADING:  # an import, too, must not be cut in half by a fork
-            return getattr(import_module(module), name)
+        if self._pure is None and self._home is not None:  # no `cached_property`: a fork would copy its lock while it is held
+            module, _, name = self._home.partition(":")
+            with _LOADING:  # an import, too, must not be cut in half by a fork
+                self._pure = getattr(import_module(module), name)
+        return self._pure
 
     def compile(self) -> Any:
         """Compiles the kernel, or loads it from numba's cache: once, even if several threads call it first at the same moment."""
         try:
             with _LOADING:
-                return self._compiled or self._compile()
+                outer, WORK.loader = WORK.loader, threading.get_ident()
+                try:
+                    return self._compiled or self._compile()
+                finally:
+                    WORK.loader = outer
         finally:
             trace.write_queued()
 

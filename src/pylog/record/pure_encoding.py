@@ -52,7 +52,7 @@ def encode_batches(
     )
     rows = Rows(timestamps, Binary(key_ends, keys, key_valid), Binary(value_ends, values, value_valid), headers)
     new = state.tolist()
-    records = _records(rows, new[E_ROW], min(new[E_END], len(rows)))
+    records = _records(rows, new[E_ROW], min(new[E_END], len(rows)), out.size)
     record = next(records, None)
     status = OK
     while status == OK and record is not None and new[E_BATCHES] < table.shape[1]:
@@ -78,10 +78,24 @@ def encode_batches(
     return status
 
 
-def _records(rows: Rows, first: int, end: int) -> Iterator[Plain]:
-    """Yields records as Python objects."""
-    for start in range(first, end, _WINDOW):
-        yield from few_of(rows.slice(start, min(start + _WINDOW, end))).records
+def _records(rows: Rows, first: int, end: int, room: int) -> Iterator[Plain]:
+    """Yields records as Python objects, of which about `room` bytes exist at the same time."""
+    while first < end:
+        stop = _window_end(rows, first, min(first + _WINDOW, end), room)
+        yield from few_of(rows.slice(first, stop)).records
+        first = stop
+
+
+def _window_end(rows: Rows, first: int, end: int, room: int) -> int:
+    """Returns the end of the records from `first` on, at least one, of which no column has more than `room` bytes."""
+    columns = [column.ends[first : end + 1] for column in (rows.keys, rows.values) if column.ends.size]
+    if rows.headers.ends.size:
+        lists = rows.headers.ends[first : end + 1]
+        columns += [rows.headers.names.ends[lists], rows.headers.values.ends[lists]]
+    for ends in columns:
+        fitting = int(np.searchsorted(ends, int(ends[0]) + room, "right")) - 1
+        end = min(end, first + max(1, fitting))
+    return end
 
 
 def _put_batch(out: Any, new: list[int], table: Any, parts: list[bytes], stamps: tuple[int, int, int, int]) -> None:

@@ -37,7 +37,8 @@ class Binary(NamedTuple):
             return self
         valid = self.valid
         if valid.size:
-            valid = read_only(np.packbits(np.unpackbits(valid, bitorder="little")[first:end], bitorder="little"))
+            bits = np.unpackbits(valid[first >> 3 : (end + 7) >> 3], bitorder="little")
+            valid = read_only(np.packbits(bits[first & 7 :][: end - first], bitorder="little"))
         return Binary(self.ends[first : end + 1], self.data, valid)
 
 

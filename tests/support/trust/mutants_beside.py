@@ -9,6 +9,7 @@ from support.trust.mutant import Mutant
 _CLOSE: Final = "tests/beside/test_close.py::"
 _BEGINNING: Final = "its beginning-compact"
 _CUT_SHORT: Final = "tests/log/test_trimming_cut_short.py::"
+_FORMS: Final = "tests/record/test_two_forms.py::"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
@@ -37,8 +38,40 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         file="pylog/record/kernel.py",
         text="        if self.records <= CACHED_AFTER:\n",
         replacement="        if not self.records:\n",
-        tests=("tests/record/test_two_forms.py::test_a_cached_kernel_takes_over_when_the_process_has_done_enough",),
+        tests=(_FORMS + "test_a_cached_kernel_takes_over_when_the_process_has_done_enough",),
         why="The first append of each process imports numba, which takes half a second.",
+    ),
+    Mutant(
+        name="a_signal_handler_compiles_inside_a_compilation",
+        file="pylog/record/kernel.py",
+        text="        return WORK.loader == threading.get_ident()\n",
+        replacement="        return False\n",
+        tests=(_FORMS + "test_a_signal_handler_inside_a_compilation_gets_the_plain_form",),
+        why="A signal handler that reads while numba compiles ends the process.",
+    ),
+    Mutant(
+        name="a_lock_around_the_import_of_a_plain_form_is_copied_by_a_fork",
+        file="pylog/record/kernel.py",
+        text="    @property\n    def pure(self)",
+        replacement="    @functools.cached_property\n    def pure(self)",
+        tests=(_FORMS + "test_a_child_forked_while_another_thread_waits_for_a_plain_form_gets_its_own",),
+        why="On Python 3.11 a forked child waits without end for a lock of a thread that it does not have.",
+    ),
+    Mutant(
+        name="the_plain_encoder_converts_all_headers_for_each_window",
+        file="pylog/record/few.py",
+        text="    start, total = ends[0], ends[-1] - ends[0]  # of a slice: only a part of the columns\n",
+        replacement="    start, total = 0, ends[-1]\n",
+        tests=(_FORMS + "test_the_plain_encoder_converts_each_header_once",),
+        why="The time of an append grows with the square of its headers.",
+    ),
+    Mutant(
+        name="the_plain_encoder_copies_records_that_do_not_fit",
+        file="pylog/record/pure_encoding.py",
+        text="        end = min(end, first + max(1, fitting))\n",
+        replacement="        end = max(end, first + fitting)\n",
+        tests=(_FORMS + "test_the_plain_encoder_copies_no_more_than_its_output_has_room_for",),
+        why="An append of large records copies a thousand of them for each part of a few that it writes.",
     ),
     Mutant(
         name="a_replaced_segment_is_forgotten",
