@@ -18,25 +18,25 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
 from queue import SimpleQueue
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
-from pylog.aio_calls import AsyncConsumerCalls, AsyncProducerCalls
+from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls
 from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
 from pylog.client_thread import ClientThread, result_of, without_stop_iteration
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import checked_timeout
 from pylog.errors import IllegalStateError, InvalidArgumentError, WakeupError
+from pylog.producer.config import SendArguments
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer, takes_at_once
-from pylog.record.types import BatchMetadata, Record, TopicPartition
+from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
 
 LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
-AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 Sent = FutureRecordMetadata | Future[RecordMetadata]
 _READ: Final = ("key", "headers", "partition")  # of the arguments of `send`: some of their values make it read the topic
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
@@ -52,7 +52,7 @@ class _Answers(list[tuple[asyncio.Future[Any], Any]]):
     delivering = False
 
 
-class AsyncProducer(AsyncProducerCalls):
+class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
     """A `Producer` for the coroutines of one event loop at a time; an asynchronous context manager, which closes it.
 
     Records are sent in the order of the calls of `send`, even while the buffer is full.
@@ -72,7 +72,7 @@ class AsyncProducer(AsyncProducerCalls):
     (0, 100)
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer[K, V]) -> None:
         self._producer = producer
         self._thread = ClientThread("producer")
         self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and later calls
@@ -88,7 +88,7 @@ class AsyncProducer(AsyncProducerCalls):
         await self.close()
 
     async def send(
-        self, topic: str, value: Any = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Any
+        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
     ) -> RecordMetadata:
         """Sends one record and waits until it is in the log.
 
@@ -293,13 +293,13 @@ def _inside() -> _Inside | None:
     return None if found is None or found.is_over else found
 
 
-def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
+def _wake_again(consumer: Consumer[Any, Any], unheard: Future[Any]) -> None:
     """Repeats a wakeup that only a cancelled call has received, for the next call."""
     if not unheard.cancelled() and isinstance(unheard.exception(), WakeupError):
         consumer.wakeup()
 
 
-class AsyncConsumer(AsyncConsumerCalls):
+class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
     A cancelled call returns no records, and the next call reads them again. Coroutines may share a consumer: their calls run one
@@ -322,7 +322,7 @@ class AsyncConsumer(AsyncConsumerCalls):
     (b'paid', 1)
     """
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer[K, V]) -> None:
         self._consumer = consumer
         self._polling = polling_of(consumer)
         self._changes = deque()  # plain calls that the next call in the thread makes first
@@ -360,7 +360,7 @@ class AsyncConsumer(AsyncConsumerCalls):
                 return cast("Callable[..., Awaitable[object]]", getattr(self, name))
         return self._next if method is Consumer.__next__ else None
 
-    async def _next(self) -> Record:
+    async def _next(self) -> Record[K, V]:
         try:
             return await self.__anext__()
         except StopAsyncIteration:
@@ -391,16 +391,16 @@ class AsyncConsumer(AsyncConsumerCalls):
         await self._thread.quiet()  # so that at most one cancelled call is still running
         return await self._thread.call(call)
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record[K, V]]]:
         """Returns records by partition: see `Consumer.poll`."""
         return await self._poll(timeout_ms, max_records, arrow=False)
 
     async def _poll_some(
         self, timeout_ms: float, max_records: int | None, only: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[K, V]]]:
         return await self._poll(timeout_ms, max_records, arrow=False, only=only)
 
-    def _consumer_of(self) -> Consumer:
+    def _consumer_of(self) -> Consumer[K, V]:
         self._thread.check_open()
         return self._consumer
 
@@ -432,7 +432,7 @@ class AsyncConsumer(AsyncConsumerCalls):
         """`Consumer.__iter__`: the position moves with each record."""
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[K, V]:
         async with self._its_turn():
             if _inside() is None and not self._thread.is_idle:
                 await self._thread.quiet()
@@ -469,7 +469,7 @@ class AsyncConsumer(AsyncConsumerCalls):
         await self._thread.end(close)
 
 
-def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None:
+def _awaited(consumer: Callable[[], AsyncConsumer[Any, Any] | None], made: object) -> None:
     """Awaits a coroutine that a listener or callback has returned, in the event loop. Runs in a thread, which waits for it."""
     found = consumer()
     if is_awaitable(made):
@@ -478,7 +478,7 @@ def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None
         found._after_changes(lambda: None)  # those that the listener has made
 
 
-def _await_in_loop(found: AsyncConsumer | None, made: object) -> None:
+def _await_in_loop(found: AsyncConsumer[Any, Any] | None, made: object) -> None:
     assert isinstance(made, Awaitable)
     loop = None if found is None else found._loop()
     if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from pylog.client_thread import ClientThread
 from pylog.consumer.assignment import ConsumerAssignment
@@ -23,21 +23,25 @@ from pylog.consumer.polling import Polling, core_of
 from pylog.consumer.subscription import checked_partition, checked_partitions
 from pylog.errors import IllegalStateError
 from pylog.log.arguments import offset_given
+from pylog.producer.config import SendArguments
 from pylog.producer.future import RecordMetadata
 from pylog.producer.producer import Producer
-from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+from pylog.record.types import K, OffsetAndTimestamp, Record, TopicPartition, V
 
 T = TypeVar("T")
+AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
-class AsyncProducerCalls(ABC):
+class AsyncProducerCalls(ABC, Generic[K, V]):
     """The calls of `AsyncProducer` under aiokafka's names."""
 
-    _producer: Producer
+    _producer: Producer[K, V]
     _thread: ClientThread
 
     @abstractmethod
-    async def send(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+    async def send(
+        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
+    ) -> RecordMetadata:
         """Sends one record and waits until it is in the log."""
 
     @abstractmethod
@@ -52,16 +56,18 @@ class AsyncProducerCalls(ABC):
         """Closes the producer: see `close`."""
         await self.close()
 
-    async def send_and_wait(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+    async def send_and_wait(
+        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
+    ) -> RecordMetadata:
         """Sends one record and waits until it is in the log: aiokafka's name of `send`, with the same arguments."""
-        return await self.send(topic, value, **more)
+        return await self.send(topic, value, on_delivery=on_delivery, **more)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
         return await asyncio.to_thread(self._producer.partitions_for_topic, topic)
 
 
-class AsyncConsumerCalls(ABC):
+class AsyncConsumerCalls(ABC, Generic[K, V]):
     """The calls of `AsyncConsumer` under aiokafka's names."""
 
     _polling: Polling
@@ -78,7 +84,7 @@ class AsyncConsumerCalls(ABC):
     @abstractmethod
     async def _poll_some(
         self, timeout_ms: float, max_records: int | None, only: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[K, V]]]:
         """Polls some partitions; all of them if `only` is empty."""
 
     @property
@@ -101,7 +107,7 @@ class AsyncConsumerCalls(ABC):
         """Closes the consumer: see `close`."""
         await self.close()
 
-    async def getone(self, *partitions: TopicPartition) -> Record:
+    async def getone(self, *partitions: TopicPartition) -> Record[K, V]:
         """Returns the next record. Waits until there is one.
 
         Args:
@@ -117,7 +123,7 @@ class AsyncConsumerCalls(ABC):
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[K, V]]]:
         """Returns records by partition.
 
         Args:
@@ -176,7 +182,7 @@ class AsyncConsumerCalls(ABC):
         self._changes.append(partial(method, self._consumer_of(), *arguments))
 
     @abstractmethod
-    def _consumer_of(self) -> Consumer:
+    def _consumer_of(self) -> Consumer[K, V]:
         """The consumer. Raises ClosedError if it is closed."""
 
     def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
@@ -254,7 +260,7 @@ class AsyncConsumerCalls(ABC):
         return await self.run(_seek_to_committed, checked_partitions(partitions))
 
 
-def _seek_to_committed(consumer: Consumer, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+def _seek_to_committed(consumer: Consumer[Any, Any], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
     found: dict[TopicPartition, int | None] = {}
     for partition in partitions or sorted(consumer.assignment()):
         offset = consumer.committed(partition)

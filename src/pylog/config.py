@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from pylog import limits
 from pylog.arguments import RENAMED, check_option_names, checked_int
@@ -188,6 +188,74 @@ class TopicConfig:
     def log_append_time(self) -> bool:
         """Whether a record's timestamp is the time of its append, instead of the one that it was given."""
         return self.message_timestamp_type == "LogAppendTime"
+
+
+class CreateTopicArguments(TypedDict, total=False):
+    """The options of `Store.create_topic`, for type checkers and editors: the fields of `TopicConfig`.
+
+    Attributes:
+        config: more options, by Kafka's names with dots or by these names.
+    """
+
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    retention_ms: int
+    retention_bytes: int
+    cleanup_policy: str
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    file_delete_delay_ms: int
+    producer_id_expiration_ms: int
+    durability: str | None
+    retention_group: str | None
+    retention_group_max_bytes: int
+    config: Mapping[str, Any]
+
+
+class AlterTopicArguments(TypedDict, total=False):
+    """The options of `Store.alter_topic`, for type checkers and editors; None restores the default.
+
+    Attributes:
+        config: more options, by Kafka's names with dots or by these names.
+    """
+
+    segment_bytes: int | None
+    segment_ms: int | None
+    segment_index_bytes: int | None
+    index_interval_bytes: int | None
+    max_message_bytes: int | None
+    retention_ms: int | None
+    retention_bytes: int | None
+    cleanup_policy: str | None
+    delete_retention_ms: int | None
+    min_cleanable_dirty_ratio: float | None
+    min_compaction_lag_ms: int | None
+    max_compaction_lag_ms: int | None
+    compression_type: str | None
+    compression_gzip_level: int | None
+    compression_lz4_level: int | None
+    compression_zstd_level: int | None
+    message_timestamp_type: str | None
+    message_timestamp_before_max_ms: int | None
+    message_timestamp_after_max_ms: int | None
+    file_delete_delay_ms: int | None
+    producer_id_expiration_ms: int | None
+    durability: str | None
+    retention_group: str | None
+    retention_group_max_bytes: int | None
+    config: Mapping[str, Any]
 
 
 def topic_options(given: Mapping[str, Any]) -> dict[str, Any]:

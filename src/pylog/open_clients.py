@@ -36,10 +36,10 @@ class OpenClients:
         self._clock = clock
         self._guard = threading.Lock()
         self._producers: list[ProducerCore] = []
-        self._consumers: WeakSet[Consumer] = WeakSet()
+        self._consumers: WeakSet[Consumer[Any, Any]] = WeakSet()
         self.departing: list[ConsumerCore] = []
 
-    def producer(self, config: Mapping[str, Any]) -> Producer:
+    def producer(self, config: Mapping[str, Any]) -> Producer[Any, Any]:
         """See `Store.producer`."""
         from pylog.producer.config import producer_config
         from pylog.producer.core import ProducerCore
@@ -59,7 +59,7 @@ class OpenClients:
             if core in self._producers:
                 self._producers.remove(core)
 
-    def consumer(self, topics: Iterable[str], options: Mapping[str, Any]) -> Consumer:
+    def consumer(self, topics: Iterable[str], options: Mapping[str, Any]) -> Consumer[Any, Any]:
         """See `Store.consumer`."""
         from pylog.consumer.consumer import new_consumer
         from pylog.consumer.options import ConsumerOptions

@@ -17,7 +17,7 @@ def open_store(
     path: str | os.PathLike[str],
     mode: str = "rw",
     *,
-    durability: Durability = Durability.SYNC,
+    durability: Durability | str = Durability.SYNC,
     exclusive: bool = False,
     lock_timeout_ms: int = 30_000,
     tick_interval_ms: int | None = None,
@@ -60,7 +60,7 @@ def open_store(
     """
     options = StoreOptions(
         mode=mode,
-        durability=durability,
+        durability=Durability.of(durability),
         exclusive=exclusive,
         lock_timeout_ms=lock_timeout_ms,
         tick_interval_ms=tick_interval_ms,

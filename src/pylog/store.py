@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from pylog import trace
 from pylog.clock import Clock
-from pylog.config import topic_options
+from pylog.config import AlterTopicArguments, CreateTopicArguments, topic_options
 from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
@@ -26,13 +26,15 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import OffsetStore, offset_store
 from pylog.open_clients import OpenClients
 from pylog.options import StoreOptions
-from pylog.record.types import TopicPartition
+from pylog.record.types import K, TopicPartition, V
 from pylog.topics.topic import Topic
 from pylog.upkeep import Upkeep
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
+    from pylog.consumer.options import ConsumerArguments
     from pylog.groups.admin import Group
+    from pylog.producer.config import ProducerArguments
     from pylog.producer.producer import Producer
 
 
@@ -105,7 +107,9 @@ class Store(FactoryMade, factory="pylog.open"):
         """
         return self._manager.topic(name)
 
-    def create_topic(self, name: str, partition_count: int | None = None, *, exist_ok: bool = False, **config: Any) -> Topic:
+    def create_topic(
+        self, name: str, partition_count: int | None = None, *, exist_ok: bool = False, **config: Unpack[CreateTopicArguments]
+    ) -> Topic:
         """Creates a topic, and returns it. Durable when it returns.
 
         Args:
@@ -134,7 +138,7 @@ class Store(FactoryMade, factory="pylog.open"):
         """
         return self._manager.add_partitions(name, partition_count)
 
-    def alter_topic(self, name: str, **config: Any) -> Topic:
+    def alter_topic(self, name: str, **config: Unpack[AlterTopicArguments]) -> Topic:
         """Changes a topic's configuration, durably, and returns the topic.
 
         When this returns, the new options apply to all appends, retention, compaction and producers of this store. Other
@@ -358,7 +362,7 @@ class Store(FactoryMade, factory="pylog.open"):
 
     # ---- clients -------------------------------------------------------------------------------------------------------------
 
-    def producer(self, **config: Any) -> Producer:
+    def producer(self, **config: Unpack[ProducerArguments[K, V]]) -> Producer[K, V]:
         """Creates a `Producer`, which accepts single records and appends them in batches. It is closed with the store.
 
         Args:
@@ -379,7 +383,7 @@ class Store(FactoryMade, factory="pylog.open"):
         """
         return self._clients.producer(config)
 
-    def consumer(self, *topics: str, **options: Any) -> Consumer:
+    def consumer(self, *topics: str, **options: Unpack[ConsumerArguments[K, V]]) -> Consumer[K, V]:
         """Creates a `Consumer`. It is closed with the store, and commits nothing then.
 
         Args:

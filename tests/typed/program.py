@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import assert_type
+from typing import Any, Unpack, assert_type
 
 import pylog
 from pylog import OffsetAndMetadata, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
 from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.consumer.options import ConsumerArguments
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 
 
 def stores(path: str) -> None:
+    assert_type(pylog.open(path, durability="os"), pylog.Store)
     with pylog.open(path, durability=pylog.Durability.OS) as store:
         assert_type(store, pylog.Store)
         topic = store.create_topic("orders", partition_count=2, retention_ms=-1)
@@ -40,6 +43,66 @@ def producers(producer: pylog.Producer) -> None:
     assert_type(producer.partitions_for_topic("orders"), set[int])
 
 
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def number(data: bytes) -> int:
+    return int(data)
+
+
+def topics_with_options(store: pylog.Store, options: dict[str, Any]) -> None:
+    store.create_topic("orders", 2, exist_ok=True, cleanup_policy="compact", durability="os", min_cleanable_dirty_ratio=0)
+    store.create_topic("orders", config={"retention.ms": 5}, segment_bytes=1 << 20)
+    store.create_topic("orders", **options)
+    store.alter_topic("orders", retention_ms=None, durability="interval:5", retention_group=None)
+
+
+def typed_producers(store: pylog.Store, options: dict[str, Any]) -> None:
+    assert_type(store.producer(), pylog.Producer)
+    assert_type(store.producer(), pylog.Producer[bytes | None, bytes | None])
+    assert_type(store.producer(linger_ms=0.5, acks="all", durability="os"), pylog.Producer[bytes | None, bytes | None])
+    assert_type(store.producer(value_serializer=None), pylog.Producer)
+    texts = store.producer(value_serializer=str.encode)
+    assert_type(texts, pylog.Producer[bytes | None, str])
+    texts.send("orders", "paid", b"42")
+    texts.send("orders", None)
+    both = store.producer(key_serializer=str.encode, value_serializer=encoded)
+    assert_type(both, pylog.Producer[str, object])
+    both.send("orders", {"cents": 1999}, key="42", headers=[("trace", b"1")])
+    any_value: pylog.Producer[bytes | None, Any] = store.producer(value_serializer=lambda value: json.dumps(value).encode())
+    any_value.send("orders", {"cents": 1999})
+    store.producer(**options).send("orders", 5)
+
+
+def typed_consumers(store: pylog.Store, options: dict[str, Any]) -> None:
+    assert_type(store.consumer("orders"), pylog.Consumer)
+    assert_type(store.consumer("orders"), pylog.Consumer[bytes | None, bytes | None])
+    assert_type(store.consumer("orders", "audit", group_id="billing", consumer_timeout_ms=0.5), pylog.Consumer)
+    assert_type(store.consumer("orders", partition_assignment_strategy=["range"]), pylog.Consumer)
+    texts = store.consumer("orders", value_deserializer=bytes.decode)
+    assert_type(texts, pylog.Consumer[bytes | None, str])
+    assert_type(texts.poll(), dict[TopicPartition, list[Record[bytes | None, str]]])
+    assert_type(next(texts).value, str)
+    for record in texts:
+        assert_type((record.key, record.value), tuple[bytes | None, str])
+    both = store.consumer("orders", key_deserializer=number, value_deserializer=json.loads)
+    assert_type(both, pylog.Consumer[int, Any])
+    for numbered in both:
+        assert_type(numbered, Record[int, Any])
+    assert_type(store.consumer(**options), pylog.Consumer[Any, Any])
+    assert_type(Record("orders", 0, 0, 0, "42", 5), Record[str, int])
+    shown(next(texts))
+
+
+def shown(record: Record[object, object]) -> str:
+    return repr(record)
+
+
+def with_own_defaults(store: pylog.Store, **options: Unpack[ConsumerArguments[bytes | None, str]]) -> None:
+    assert_type(store.consumer("orders", **options), pylog.Consumer[bytes | None, str])
+
+
 def consumers(consumer: pylog.Consumer) -> None:
     assert_type(consumer.poll(timeout_ms=100), dict[TopicPartition, list[Record]])
     for record in consumer:
@@ -61,6 +124,20 @@ async def coroutines(consumer: pylog.Consumer, producer: pylog.Producer) -> None
             assert_type(record, Record)
     async with AsyncProducer(producer) as sender:
         assert_type(await sender.send("orders", b"paid"), RecordMetadata)
+        assert_type(await sender.send_and_wait("orders", b"paid", key=b"42", on_delivery=print), RecordMetadata)
+
+
+async def typed_coroutines(store: pylog.Store) -> None:
+    async with AsyncConsumer(store.consumer("orders", value_deserializer=bytes.decode)) as consumer:
+        assert_type(consumer, AsyncConsumer[bytes | None, str])
+        assert_type(await consumer.poll(), dict[TopicPartition, list[Record[bytes | None, str]]])
+        assert_type(await consumer.getmany(), dict[TopicPartition, list[Record[bytes | None, str]]])
+        assert_type((await consumer.getone()).value, str)
+        async for record in consumer:
+            assert_type(record, Record[bytes | None, str])
+    async with AsyncProducer(store.producer(key_serializer=str.encode)) as producer:
+        assert_type(producer, AsyncProducer[str, bytes | None])
+        await producer.send("orders", b"paid", key="42")
 
 
 def fakes() -> pylog.Store:

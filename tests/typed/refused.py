@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pylog
+from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.compat.fixture import KafkaForTests
 
 
 def wrong(store: pylog.Store, log: pylog.Log, producer: pylog.Producer, consumer: pylog.Consumer) -> None:
@@ -20,4 +22,49 @@ def wrong(store: pylog.Store, log: pylog.Log, producer: pylog.Producer, consumer
     store.topic("orders").partition_count = 3  # type: ignore[misc]
     pylog.TopicPartition("orders", 0).partition = 1  # type: ignore[misc]
     log.read(0).value = b"other"  # type: ignore[misc]
-    pylog.open("/data", durability="sync")  # type: ignore[arg-type]
+    pylog.open("/data", durability=5)  # type: ignore[arg-type]
+    pylog.open("/data", durabilty="sync")  # type: ignore[call-arg]
+
+
+def wrong_options(store: pylog.Store, kafka: KafkaForTests) -> None:
+    store.create_topic("orders", retenton_ms=5)  # type: ignore[call-arg]
+    store.create_topic("orders", retention_ms="7d")  # type: ignore[arg-type]
+    store.create_topic("orders", retention_ms=None)  # type: ignore[arg-type]
+    store.create_topic("orders", 2, num_partitions=2)  # type: ignore[call-arg]
+    store.create_topic("orders", config=5)  # type: ignore[arg-type]
+    store.alter_topic("orders", retenton_ms=5)  # type: ignore[call-arg]
+    store.alter_topic("orders", retention_ms="7d")  # type: ignore[arg-type]
+    store.alter_topic("orders", partition_count=2)  # type: ignore[call-arg]
+    kafka.topic("orders", retenton_ms=5)  # type: ignore[call-arg]
+    store.consumer("orders", grup_id="billing")  # type: ignore[call-arg]
+    store.consumer("orders", group_id=5)  # type: ignore[arg-type]
+    store.consumer("orders", enable_auto_commit="yes")  # type: ignore[arg-type]
+    store.consumer("orders", bootstrap_servers="localhost:9092")  # type: ignore[call-arg]
+    store.consumer(["orders"])  # type: ignore[arg-type]
+    store.consumer("orders", value_deserializer=str.upper)  # type: ignore[arg-type]
+    store.consumer("orders", value_deserializer=object())  # type: ignore[arg-type]
+    store.producer(linger=5)  # type: ignore[call-arg]
+    store.producer(linger_ms="5")  # type: ignore[arg-type]
+    store.producer(acks=0)  # type: ignore[arg-type]
+    store.producer(value_serializer=str.upper)  # type: ignore[arg-type]
+    store.producer(key_serializer="utf-8")  # type: ignore[arg-type]
+
+
+def wrong_values(store: pylog.Store) -> None:
+    store.producer().send("orders", "paid")  # type: ignore[arg-type]
+    store.producer(value_serializer=str.encode).send("orders", 5)  # type: ignore[arg-type]
+    store.producer(value_serializer=str.encode).send("orders", "paid", "42")  # type: ignore[arg-type]
+    store.producer(key_serializer=str.encode).send("orders", b"paid", 42)  # type: ignore[arg-type]
+    texts: pylog.Consumer[bytes | None, int] = store.consumer("orders", value_deserializer=bytes.decode)  # type: ignore[arg-type]
+    for record in texts:
+        record.value.upper()  # type: ignore[attr-defined]
+
+
+async def wrong_coroutines(consumer: pylog.Consumer, producer: pylog.Producer[str, str]) -> None:
+    sender = AsyncProducer(producer)
+    await sender.send("orders", b"paid")  # type: ignore[arg-type]
+    await sender.send("orders", "paid", key=b"42")  # type: ignore[arg-type]
+    await sender.send("orders", "paid", timestamp_ms=1)  # type: ignore[call-arg]
+    await sender.send_and_wait("orders", "paid", partiton=1)  # type: ignore[call-arg]
+    AsyncConsumer(consumer, group_id="billing")  # type: ignore[call-arg]
+    (await AsyncConsumer(consumer).getone()).value.upper()  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -37,7 +37,7 @@ def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, re
         pylog config shop orders --reset retention.ms
     """
     changes = parsed_options(change or ())
-    defaults = dict.fromkeys(map(option_name, reset or ()))
+    defaults: dict[str, Any] = dict.fromkeys(map(option_name, reset or ()))
     if changes.keys() & defaults.keys():
         raise UsageError(f"--set and --reset both name {', '.join(sorted(changes.keys() & defaults.keys()))}; give one of them")
     with reading(store) as opened:

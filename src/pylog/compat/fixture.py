@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from pylog.clock import Clock
 from pylog.compat.clusters import CLUSTERS, MEMORY, Cluster, ClusterSettings
 from pylog.compat.installing import installed
 from pylog.compat.modules import modules_below
+from pylog.config import CreateTopicArguments
 from pylog.errors import PylogError
 from pylog.store import Store
 from pylog.topics.topic import Topic
@@ -54,7 +55,7 @@ class KafkaForTests:
             return "pylog+memory://" + self._name.removeprefix(MEMORY)
         return "pylog://" + self._name
 
-    def topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
+    def topic(self, name: str, partitions: int = 1, **config: Unpack[CreateTopicArguments]) -> Topic:
         """Creates a topic, and returns it.
 
         Args:

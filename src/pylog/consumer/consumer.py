@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import Self
+from typing import Any, Generic, Self
 
 import pyarrow as pa
 
@@ -27,10 +27,10 @@ from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import CommitLogs, OffsetManager
-from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from pylog.record.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
 
 
-class Consumer(FactoryMade, factory="Store.consumer"):
+class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
     """Reads records of topics in offset order. Created by `Store.consumer`; a context manager.
 
     With a `group_id`, the consumer shares the partitions of its topics with the other members of the group, which may run in
@@ -153,7 +153,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record[K, V]]]:
         """Returns records, and moves the positions past them.
 
         Args:
@@ -209,7 +209,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         """
         return self._polling.poll(timeout_ms, max_records, arrow=True)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K, V]]:
         """Yields records one by one, without end; with `consumer_timeout_ms`, until no record has arrived for that time.
 
         The position moves with each record, so `commit` in the loop includes the current record. Ten times a second, between two
@@ -217,7 +217,7 @@ class Consumer(FactoryMade, factory="Store.consumer"):
         """
         return self._polling.records(self)
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record[K, V]:
         return self._polling.next_record()
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ def new_consumer(
     options: ConsumerOptions,
     clock: Clock,
     departing: list[ConsumerCore],
-) -> Consumer:
+) -> Consumer[Any, Any]:
     """Creates a consumer, for `Store.consumer`.
 
     Args:
@@ -483,18 +483,18 @@ def new_consumer(
         options: of the consumer.
         departing: has the core of a consumer that was dropped, while it leaves its group.
     """
-    made = Consumer.__new__(Consumer)
+    made: Consumer[Any, Any] = Consumer.__new__(Consumer)
     made._begin(manager, offsets, topics, options, clock, departing)
     return made
 
 
-def close_with_store(consumer: Consumer) -> None:
+def close_with_store(consumer: Consumer[Any, Any]) -> None:
     """Closes a consumer for its store, unless another thread is in a call of it: that one gets ClosedError from its next call."""
     consumer._guard.ended_by = get_ident()
     with suppress(IllegalStateError):
         consumer.close(autocommit=False)
 
 
-def polling_of(consumer: Consumer) -> Polling:
+def polling_of(consumer: Consumer[Any, Any]) -> Polling:
     """The reading side of a consumer, for `AsyncConsumer`."""
     return consumer._polling

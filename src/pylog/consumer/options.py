@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypedDict
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from pylog.arguments import check_callable, check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
+from pylog.record.types import K, V
 from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
@@ -167,6 +168,32 @@ class ConsumerOptions:
         """The names in `partition_assignment_strategy`."""
         given = self.partition_assignment_strategy
         return (given,) if isinstance(given, str) else given
+
+
+class ConsumerArguments(TypedDict, Generic[K, V], total=False):
+    """The options of `Store.consumer`, for type checkers and editors: the fields of `ConsumerOptions`.
+
+    K and V are what the deserializers return. Without a deserializer they are bytes or None.
+    """
+
+    group_id: str | None
+    auto_offset_reset: str
+    enable_auto_commit: bool | None
+    auto_commit_interval_ms: int
+    isolation_level: str
+    max_poll_records: int
+    key_deserializer: Callable[[bytes], K] | None
+    value_deserializer: Callable[[bytes], V] | None
+    consumer_timeout_ms: float | None
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    exclude_internal_topics: bool
+    partition_assignment_strategy: str | tuple[str, ...] | list[str]
+    client_id: str
+    group_instance_id: str | None
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 def _checked_names(given: object) -> str | tuple[str, ...]:

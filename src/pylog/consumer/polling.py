@@ -33,7 +33,7 @@ class Polling:
     """
 
     def __init__(self, core: ConsumerCore, clock: Clock) -> None:
-        self.fetched: Iterator[Record] = iter(())
+        self.fetched: Iterator[Record[Any, Any]] = iter(())
         self.timeout_ms = core.options.consumer_timeout_ms
         self.take_records: TakeRecords = as_records
         self._core = core
@@ -114,7 +114,7 @@ class Polling:
 
     # ---- iteration -----------------------------------------------------------------------------------------------------------
 
-    def records(self, consumer: object) -> Iterator[Record]:  # noqa: ARG002 - see below
+    def records(self, consumer: object) -> Iterator[Record[Any, Any]]:  # noqa: ARG002 - see below
         """Yields records one by one. As `Consumer.__iter__`.
 
         Args:
@@ -131,7 +131,7 @@ class Polling:
             if not self.fetch_for_iteration():
                 return
 
-    def next_record(self) -> Record:
+    def next_record(self) -> Record[Any, Any]:
         """Returns the next record of an iteration. Raises StopIteration when `records` would end."""
         if self.is_check_due:
             self.check()
@@ -149,7 +149,7 @@ class Polling:
             self.fetched = _one_by_one(found)
             return bool(found)
 
-    def next_in_hand(self) -> Record | None:
+    def next_in_hand(self) -> Record[Any, Any] | None:
         """Returns the next fetched record of the iteration; None if it must fetch more."""
         return next(self.fetched, None)
 
@@ -184,12 +184,12 @@ def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     return [each for each in found if len(each.fetched.records)]
 
 
-def _one_by_one(found: list[PartitionRecords]) -> Iterator[Record]:
+def _one_by_one(found: list[PartitionRecords]) -> Iterator[Record[Any, Any]]:
     """Returns records for iteration, which moves the position with each one."""
     return chain.from_iterable([_of_one(assigned, fetched, assigned.position) for assigned, fetched in found])
 
 
-def _of_one(assigned: AssignedPartition, fetched: FetchedRecords, at: int | None) -> Iterator[Record]:
+def _of_one(assigned: AssignedPartition, fetched: FetchedRecords, at: int | None) -> Iterator[Record[Any, Any]]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
 
     Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, TypedDict
 
 from pylog import limits
 from pylog.arguments import check_callable, check_option_names, is_int
@@ -12,6 +12,7 @@ from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
 from pylog.partitioner import DefaultPartitioner, Partitioner, PartitionFunction, RoundRobinPartitioner
+from pylog.record.types import Header, K, V
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
 _INSTEAD: Final = {  # what replaces kafka-python's other options
@@ -89,6 +90,43 @@ class ProducerConfig:
         refuse_coroutine_function("partitioner", self.partitioner, "give a plain function")
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
             raise InvalidArgumentError(f"partitioner={self.partitioner!r} is not callable, nor one of {', '.join(PARTITIONERS)}")
+
+
+class ProducerArguments(TypedDict, Generic[K, V], total=False):
+    """The options of `Store.producer`, for type checkers and editors: the fields of `ProducerConfig`, and two more.
+
+    K and V are what the serializers accept. Without a serializer they are bytes or None.
+
+    Attributes:
+        compression_type: the same as `compression`.
+        acks: for programs that pass it to kafka-python; it has no effect.
+    """
+
+    compression: str | None
+    compression_type: str | None
+    acks: Literal["all", -1, 1]
+    linger_ms: float
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    delivery_timeout_ms: int
+    retry_backoff_ms: int
+    metadata_max_age_ms: int
+    enable_idempotence: bool
+    durability: Durability | str | None
+    partitioner: str | PartitionFunction
+    key_serializer: Callable[[K], bytes | None] | None
+    value_serializer: Callable[[V], bytes | None] | None
+
+
+class SendArguments(TypedDict, Generic[K], total=False):
+    """The options of `AsyncProducer.send`, for type checkers and editors: see `Producer.send`."""
+
+    key: K | None
+    headers: Iterable[Header] | None
+    partition: int | None
+    timestamp: int | None
 
 
 def producer_config(options: Mapping[str, Any]) -> ProducerConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Generic, Self, TypeGuard, cast
 
 from pylog import limits
 from pylog.arguments import is_int
@@ -24,12 +24,12 @@ from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.record.builder import keyless
 from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
-from pylog.record.types import BatchMetadata, Header
+from pylog.record.types import BatchMetadata, Header, K, V
 
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
-class Producer(FactoryMade, factory="Store.producer"):
+class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
     """Appends records to the partitions of a store's topics in batches. Created by `Store.producer`; a context manager.
 
     Every method may be called from any thread. The records that one thread sends to one partition keep their order, and each is
@@ -73,8 +73,8 @@ class Producer(FactoryMade, factory="Store.producer"):
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Iterable[Header] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -110,7 +110,7 @@ class Producer(FactoryMade, factory="Store.producer"):
             route is None
             or type(value) is not bytes
             or (key is not None and (type(key) is not bytes or not route.keyed))
-            or (len(value) > route.small_alone if key is None else len(value) + len(key) > route.small)
+            or (len(value) > route.small_alone if key is None else len(value) + len(key) > route.small)  # type: ignore[arg-type]
             or headers is not None
             or partition is not None
             or timestamp is not None
@@ -121,7 +121,7 @@ class Producer(FactoryMade, factory="Store.producer"):
         items = buffer.items
         if len(items) >= buffer.room:
             buffer.wait_for_room()
-        future = FutureRecordMetadata(route, value, key)
+        future = FutureRecordMetadata(route, value, key)  # type: ignore[arg-type] # the key is bytes, as checked above
         items.append(future)
         if len(items) > buffer.attention:
             buffer.wake()
@@ -278,15 +278,20 @@ class Producer(FactoryMade, factory="Store.producer"):
         self._core.close(timeout)
 
 
-def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core: ProducerCore) -> Producer:
+def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core: ProducerCore) -> Producer[Any, Any]:
     """Creates a producer, for `Store.producer`."""
-    made = Producer.__new__(Producer)
+    made: Producer[Any, Any] = Producer.__new__(Producer)
     made._begin(manager, clock, config, core)
     return made
 
 
 def takes_at_once(
-    producer: Producer, topic: object, value: object = None, key: object = None, headers: object = None, partition: object = None
+    producer: Producer[Any, Any],
+    topic: object,
+    value: object = None,
+    key: object = None,
+    headers: object = None,
+    partition: object = None,
 ) -> bool:
     """Returns whether `send` would take a record without waiting, without reading a file, and without calling the user's code."""
     free = (producer._buffer.room - len(producer._buffer.items)) * RECORD_CHARGE

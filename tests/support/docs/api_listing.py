@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic
 
 from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
@@ -77,7 +77,7 @@ def _public(protocol: type) -> list[str]:
 
 
 def _is_told(base: type) -> bool:
-    return base is not object and not base.__name__.startswith("_") and base is not FactoryMade
+    return base not in (object, Generic, FactoryMade) and not base.__name__.startswith("_")
 
 
 def _has_own_constructor(found: type, listed: frozenset[type]) -> bool:

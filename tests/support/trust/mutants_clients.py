@@ -567,4 +567,25 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/consumer/test_aio_calls.py::test_a_listeners_coroutine_may_await_these_calls",),
         why="A listener seeks, and the poll that called it returns records from before.",
     ),
+    Mutant(
+        name="an_option_that_type_checkers_do_not_see",
+        file="pylog/consumer/options.py",
+        text="    partition_assignment_strategy: str | tuple[str, ...] | list[str]\n",
+        replacement="",
+        tests=(
+            (
+                "tests/test_typed.py::test_the_options_that_a_type_checker_sees_are_those_that_are_checked_at_run_time"
+                "[ConsumerArguments-ConsumerOptions]"
+            ),
+        ),
+        why="A type checker rejects an option that the consumer accepts.",
+    ),
+    Mutant(
+        name="records_decode_to_text",
+        file="pylog/record/types.py",
+        text='    V_co = TypeVar("V_co", covariant=True, bound=bytes | None)\n',
+        replacement='    V_co = TypeVar("V_co", covariant=True)\n',
+        tests=("tests/test_typed.py::test_generic_classes_are_at_run_time_what_they_were",),
+        why="msgspec decodes the value of a record to a text, where it was bytes.",
+    ),
 )
