@@ -14,6 +14,15 @@ import pylog
 OTHERS: list[Any] = [object(), 5, 1.5, "x", b"x", [], {}, None]
 
 
+def seek_unassigned(store: pylog.Store) -> None:
+    with store.consumer() as consumer:
+        consumer.seek(("orders", 9), 5)
+
+
+def open_with(store: pylog.Store, **options: Any) -> pylog.Store:
+    return pylog.open(store.path, **options)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[pylog.Store]:
     with pylog.open(tmp_path / "shop") as opened:
@@ -59,6 +68,26 @@ def test_an_option_given_twice_is_refused(store: pylog.Store) -> None:
         (lambda store: store.create_topic("x", num_partitions=2), "use partition_count"),
         (lambda store: store.consumer(grup_id="x"), "did you mean group_id?"),
         (lambda store: store.consumer(bootstrap_servers="x"), "a consumer belongs to an open store"),
+        (
+            lambda store: store.create_topic("x", retention_ms="7d"),
+            "it is in milliseconds: 7 days are 604800000, -1 keeps everything",
+        ),
+        (lambda store: store.add_partitions("orders", 1), "cannot reduce 'orders' to 1 partition: it has 2, and"),
+        (lambda store: store.log("orders").read(99), "offset 99 is out of range for orders-0, which holds offsets 0 to 1"),
+        (
+            lambda store: store.log("orders", 1).read(0),
+            "offset 0 is out of range for orders-1, which is empty; its next offset is 0",
+        ),
+        (lambda store: store.log("orders").truncate(99), "offset 99 is beyond the end of orders-0, which is 2; for "),
+        (lambda store: store.log("orders").delete_records(99), "orders-0, give an offset from 0 to 2"),
+        (lambda store: store.consumer(bootstrap_servers="x"), "pylog.compat.kafka runs programs for kafka-python"),
+        (lambda store: store.consumer(["orders"]), "give topics one by one, as in consumer('orders', 'audit')"),
+        (lambda store: store.consumer(value_deserializer=object()), "give a function that takes bytes, such as bytes.decode"),
+        (lambda store: store.producer(value_serializer=object()), "give a function that returns bytes, such as str.encode"),
+        (seek_unassigned, "orders-9 is not assigned to this consumer"),
+        (lambda store: store.group("no").describe(), "no member and no committed offset; Store.groups lists the groups"),
+        (lambda store: open_with(store, retention_ms=5), "as in store.create_topic(name, retention_ms=...)"),
+        (lambda store: open_with(store, mod="r"), "unknown store option mod; did you mean mode?"),
         (lambda store: store.producer(lingerms=5), "did you mean linger_ms?"),
         (lambda store: store.producer(acks=0), 'use durability="os" and ignore the future'),
         (lambda store: store.log("order"), "no topic 'order'; did you mean orders?"),
@@ -73,6 +102,30 @@ def test_an_error_says_how_the_call_would_be_right(store: pylog.Store, call: Cal
     with pytest.raises(pylog.PylogError) as raised:
         call(store)
     assert told in str(raised.value)
+
+
+def test_a_catalog_of_a_newer_pylog_is_refused_with_the_advice_to_upgrade(store: pylog.Store) -> None:
+    catalog = Path(store.path) / "pylog.json"
+    catalog.write_text(catalog.read_text().replace('"version": 1', '"version": 9'))
+    with pytest.raises(pylog.UnsupportedFormatError, match=r"pylog\.json has version 9; .* version 1; upgrade pylog to read it"):
+        store.topics()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "records are deleted after 7 days"),
+        ({"retention_ms": 90_000, "retention_bytes": 10}, "records are deleted after 90 seconds and beyond 10 bytes a partition"),
+        ({"retention_ms": -1}, "all records are kept"),
+        ({"cleanup_policy": "compact"}, "compaction keeps the last record of each key"),
+    ],
+)
+def test_the_log_line_of_a_new_topic_says_which_records_will_be_deleted(
+    store: pylog.Store, caplog: pytest.LogCaptureFixture, options: dict[str, Any], told: str
+) -> None:
+    with caplog.at_level("INFO", "pylog.topics"):
+        store.create_topic("new", **options)
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("name", ["os", "sync", "interval:50"])

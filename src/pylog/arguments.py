@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from numbers import Integral
 from typing import Final, TypeGuard
 
@@ -16,6 +17,9 @@ RENAMED: Final[Mapping[str, str]] = {  # names of an earlier version, and Kafka'
     "partitions": "partition_count",
     "timestamp_ms": "timestamp",
 }
+
+_UNIT: Final = "; it is in milliseconds: 7 days are 604800000"
+_NO_LIMIT: Final = ", -1 keeps everything"
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -43,20 +47,28 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
     5
     """
     if not is_int(value):
-        raise InvalidTypeError(f"{name}={value!r} is not an int from {low} to {high}")
+        unit = _UNIT if name.endswith("_ms") and isinstance(value, str | timedelta) else ""
+        raise InvalidTypeError(
+            f"{name}={value!r} is not an int from {low} to {high}{unit}{_NO_LIMIT if unit and low < 0 else ''}"
+        )
     if not low <= value <= high:
         raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
     return int(value)
 
 
-def check_callable(name: str, value: object) -> None:
+def check_callable(name: str, value: object, advice: str = "") -> None:
     """Refuses a value that cannot be called; None is no value.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the given value.
+        advice: the end of the message: what to pass instead.
 
     Raises:
         InvalidTypeError: it cannot be called.
     """
     if value is not None and not callable(value):
-        raise InvalidTypeError(f"{name}={value!r} cannot be called")
+        raise InvalidTypeError(f"{name}={value!r} cannot be called{advice}")
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Never
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
-from pylog.options import Committed, StoreOptions
+from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
 
 
@@ -27,6 +28,7 @@ def open_store(
     cleaner_io_max_bytes_per_second: float | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
+    **unknown: Never,
 ) -> Store:
     """Opens a directory of topics: a pylog store, or a Kafka broker's log directory.
 
@@ -44,6 +46,7 @@ def open_store(
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
         fs: another file system, for tests.
         clock: another clock, for tests.
+        unknown: an option that does not exist, which is refused. An option of a topic belongs to `Store.create_topic`.
 
     Returns:
         A `Store`. Close it, or use it in a `with` statement.
@@ -58,6 +61,7 @@ def open_store(
     ...     store.topics()
     {}
     """
+    check_known(unknown)
     options = StoreOptions(
         mode=mode,
         durability=Durability.of(durability),

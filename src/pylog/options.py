@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from pylog import limits
-from pylog.arguments import checked_int
-from pylog.config import Durability, OffsetsConfig
+from pylog.arguments import check_option_names, checked_int
+from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
@@ -48,3 +48,16 @@ class StoreOptions:
         rate = self.cleaner_io_max_bytes_per_second
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
             raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")
+
+
+def check_known(given: Collection[str]) -> None:
+    """Refuses options that a store does not have.
+
+    Raises:
+        InvalidArgumentError: an option does not exist; the message says where an option of a topic belongs.
+    """
+    topics = {each.name for each in fields(TopicConfig)} | {each.name.replace("_", ".") for each in fields(TopicConfig)}
+    belongs = "it is an option of a topic, as in store.create_topic(name, {}=...)"
+    known = [each.name for each in fields(StoreOptions)]
+    instead = {name: belongs.format(name.replace(".", "_")) for name in topics.intersection(given) - set(known)}
+    check_option_names("store", given, known, instead)

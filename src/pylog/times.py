@@ -36,6 +36,19 @@ def time_text(timestamp: int) -> str | None:
         return str(timestamp)
 
 
+def duration_text(milliseconds: int) -> str:
+    """Returns a duration in the largest unit that divides it.
+
+    >>> duration_text(604_800_000), duration_text(90_000), duration_text(60_000), duration_text(1)
+    ('7 days', '90 seconds', '1 minute', '1 millisecond')
+    """
+    unit, size = next(
+        ((unit, size) for unit, size in _UNITS_MS.items() if milliseconds and milliseconds % size == 0), ("milliseconds", 1)
+    )
+    count = milliseconds // size
+    return f"{count} {unit.removesuffix('s') if count == 1 else unit}"
+
+
 def milliseconds_of(duration: object) -> int:
     """Returns the length of a duration in milliseconds, rounded towards zero.
 

@@ -95,7 +95,7 @@ def test_a_topic_is_made_with_a_json_answer(tmp_path: Path) -> None:
     [
         (["orders"], 1, "exists already"),
         (["or/ders"], 2, "is not a topic name"),
-        (["new", "--config", "retention.mss=1"], 2, "unknown topic option 'retention.mss'; the options are segment.bytes, "),
+        (["new", "--config", "retention.mss=1"], 2, "unknown topic option 'retention.mss'; did you mean retention.ms?"),
         (["new", "--config", "retention.ms"], 2, "is not option=value"),
         (["new", "--config", "retention.ms=soon"], 2, "retention.ms='soon' is not a number"),
         (["new", "--config", "retention.ms=-2"], 2, "is not an int from -1"),

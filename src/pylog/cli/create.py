@@ -8,12 +8,13 @@ from cyclopts import Parameter
 
 from pylog.arguments import checked_int
 from pylog.cli.app import TOPICS, Json, StorePath, TopicName, command
-from pylog.cli.exits import CommandFailed
+from pylog.cli.exits import CommandFailed, complain
 from pylog.cli.output import print_json, print_line
 from pylog.cli.settings import kafka_name, parsed_options
 from pylog.cli.stores import writing
 from pylog.errors import TopicAlreadyExistsError
 from pylog.limits import MAX_PARTITIONS
+from pylog.topics.retention_text import retention_text
 
 ConfigOptions = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
 
@@ -47,3 +48,6 @@ def create(
         print_json({"topic": made.name, "id": made.id, "partitions": made.partition_count, "config": changed})
     else:
         print_line(f"Created topic {made.name} with {made.partition_count} partition{'s' * (made.partition_count != 1)}.")
+        if "delete" in made.config.cleanup_policy and made.config.retention_ms >= 0:
+            advice = f"pylog config {store} {made.name} --set retention.ms=-1"
+            complain(f"{retention_text(made.config)}; to keep all: {advice}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
-from pylog.cli.exits import FAILED, UsageError, print_stderr
+from pylog.cli.exits import FAILED, UsageError, complain, print_stderr
 from pylog.cli.output import MISSING, print_json
-from pylog.cli.stores import reading
+from pylog.cli.stores import naming_groups, reading
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.text import printable, shown
@@ -76,10 +76,12 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
         healthy = not _print_faults(opened, faults)
     if json:
         print_json({"groups": [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]})
-    elif found or state or type:
+    elif found:
         sys.stdout.write(_list_table(found, state=state, type_=type))
-    else:
+    elif names:
         sys.stdout.writelines(f"{shown(name)}\n" for name in names)
+    elif healthy:
+        complain(f"no consumer groups in {store}")
     return None if healthy else FAILED
 
 
@@ -146,7 +148,7 @@ def describe(
     """
     if members and state:
         raise UsageError("--members and --state print different tables; give one of them")
-    with reading(store) as opened:
+    with reading(store) as opened, naming_groups(store):
         names, damaged = (group, {}) if group else opened.offsets.known_groups()
         faults: Faults = dict(damaged.items())
         found = [opened.group(name).describe() for name in names] if group else _described(opened, names, faults)
@@ -154,6 +156,8 @@ def describe(
     if json:
         print_json({"groups": [_as_json(each) for each in found]})
         return None if healthy else FAILED
+    if not found and healthy:
+        complain(f"no consumer groups in {store}")
     for each in found:
         if not each.members:
             print_stderr(f"\nConsumer group '{printable(each.group_id)}' has no active members.\n")

@@ -11,7 +11,7 @@ from pylog.cli.exits import FAILED, UsageError, complain
 from pylog.cli.groups import groups, kafka_lines
 from pylog.cli.groups_reset import parse_scope
 from pylog.cli.output import print_json, print_line
-from pylog.cli.stores import reading, writing
+from pylog.cli.stores import in_commands, naming_groups, reading, writing
 from pylog.errors import GroupIdNotFoundError, NonEmptyGroupError
 
 
@@ -41,7 +41,7 @@ def delete(store: StorePath, group: GroupNames, /, *, yes: Yes = False, json: Js
             try:
                 opened.group(name).delete()
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
-                failed[name] = str(error)
+                failed[name] = in_commands(error, store)
     deleted = [name for name in names if name not in failed]
     if json:
         print_json({"deleted": deleted, "failed": failed})
@@ -72,7 +72,7 @@ def delete_offsets(
     scope = parse_scope(topic)
     if scope is None:
         raise UsageError("--topic is required, such as --topic orders or --topic orders:0,1")
-    with reading(store) as opened:
+    with reading(store) as opened, naming_groups(store):
         opened.group(group).describe()  # raises if the group does not exist
     names: Collection[str] = list(topic or ())
     confirm(f"This deletes the committed offsets of the group '{group}' for {', '.join(names)}", yes=yes)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from pylog.cli.app import CONSUMERS, Json, StorePath, command
 from pylog.cli.groups import groups
 from pylog.cli.output import print_json, to_terminal, write_data
-from pylog.cli.stores import reading
+from pylog.cli.stores import naming_groups, reading
 from pylog.text import lines_text
 
 
@@ -36,7 +36,7 @@ def export(
     """
     from pylog.groups import plan_file
 
-    with reading(store) as opened:
+    with reading(store) as opened, naming_groups(store):
         names = list(dict.fromkeys(group or opened.groups()))
         found = {name: opened.group(name).describe().partitions for name in names}
     offsets = {name: {each.partition: each.offset for each in rows if each.offset is not None} for name, rows in found.items()}

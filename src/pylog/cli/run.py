@@ -33,6 +33,7 @@ from pylog.cli import (
 )
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
+from pylog.cli.usage import usage_text
 
 COMMANDS: Final = (  # importing a module registers its commands
     topics,
@@ -73,6 +74,6 @@ def _call(arguments: Sequence[str]) -> int | None:
     try:
         code: int | None = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        complain(f"{str(error).rstrip('.')}; see `pylog COMMAND --help`")
+        complain(usage_text(error))
         return USAGE
     return code

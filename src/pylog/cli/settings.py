@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from pylog.arguments import did_you_mean
 from pylog.cli.exits import UsageError
 from pylog.config import TopicConfig
 
@@ -29,7 +30,9 @@ def option_name(name: str) -> str:
     """
     found = name.strip().replace(".", "_")
     if found not in _DEFAULTS:
-        raise UsageError(f"unknown topic option {name!r}; the options are {', '.join(map(kafka_name, _DEFAULTS))}")
+        known = [kafka_name(each) for each in _DEFAULTS]
+        hint = did_you_mean(kafka_name(found), known) or f"; the options are {', '.join(known)}"
+        raise UsageError(f"unknown topic option {name!r}{hint}")
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pylog
-from pylog.errors import PylogError, UnknownTopicOrPartitionError
+from pylog.cli.exits import CommandFailed
+from pylog.errors import GroupIdNotFoundError, PylogError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
@@ -46,6 +47,29 @@ def writing(path: str, *, make: bool = False, **options: Any) -> Store:
     if not make:
         OsFileSystem().check_directory(path, write=True)
     return pylog.open(path, **options)
+
+
+@contextlib.contextmanager
+def naming_groups(path: str) -> Iterator[None]:
+    """Lets the error of a group that does not exist name the command that lists the groups.
+
+    Args:
+        path: the log directory, as it was given.
+    """
+    try:
+        yield
+    except GroupIdNotFoundError as error:
+        raise CommandFailed(in_commands(error, path)) from error
+
+
+def in_commands(error: PylogError, path: str) -> str:
+    """Returns an error's message, with a command in the place of a method.
+
+    Args:
+        error: of the library.
+        path: the log directory, as it was given.
+    """
+    return str(error).replace("Store.groups lists the groups", f"list them: pylog groups list {path}")
 
 
 def chosen_topics(store: Store, names: Iterable[str]) -> list[Topic]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.app import TOPICS, Json, StorePath, command
+from pylog.cli.exits import complain
 from pylog.cli.output import Column, print_json, print_table
 from pylog.cli.stores import logs_of, reading
 
@@ -37,8 +38,10 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         rows = [_row(opened, topic) for topic in opened.topics().values()]
     if json:
         print_json({"topics": rows})
-    else:
+    elif rows:
         print_table(_COLUMNS, rows)
+    else:
+        complain(f"no topics in {store}")
 
 
 def _row(store: Store, topic: Topic) -> dict[str, Any]:

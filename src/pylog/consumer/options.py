@@ -20,7 +20,9 @@ from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
 
-_INSTEAD: Final = {"bootstrap_servers": "a consumer belongs to an open store; leave it out"}
+_INSTEAD: Final = {
+    "bootstrap_servers": "a consumer belongs to an open store; leave it out. pylog.compat.kafka runs programs for kafka-python"
+}
 _LOWEST: Final = {
     "auto_commit_interval_ms": 0,
     "max_poll_records": 1,
@@ -133,7 +135,7 @@ class ConsumerOptions:
         if self.isolation_level not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation_level={self.isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
-            check_callable(name, getattr(self, name))
+            check_callable(name, getattr(self, name), "; give a function that takes bytes, such as bytes.decode")
             refuse_coroutine_function(name, getattr(self, name), "pass a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")

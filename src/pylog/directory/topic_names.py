@@ -28,6 +28,8 @@ def check_topic_name(name: str) -> str:
     >>> check_topic_name("orders.paid")
     'orders.paid'
     """
+    if isinstance(name, list | tuple | set | frozenset):
+        raise InvalidTopicError(f"{name!r} is not a topic name; give topics one by one, as in consumer('orders', 'audit')")
     if not isinstance(name, str) or not is_topic_name(name):
         raise InvalidTopicError(
             f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters "

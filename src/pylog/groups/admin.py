@@ -123,7 +123,7 @@ class Group(FactoryMade, factory="Store.group"):
 
     def _unknown(self) -> GroupIdNotFoundError:
         return GroupIdNotFoundError(
-            f"there is no group {self.group_id!r}: nothing is committed for it; Store.groups lists those there are"
+            f"there is no group {self.group_id!r}: it has no member and no committed offset; Store.groups lists the groups"
         )
 
     def export(self, path: PathLike) -> None:

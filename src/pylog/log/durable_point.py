@@ -232,7 +232,8 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
         return None
     magic, version, *fields = _SLOT.unpack(data[:-4])
     if magic == _MAGIC and version != _VERSION:
-        raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
+        message = f"{path} has version {version}; this pylog reads version {_VERSION}; upgrade pylog to read it"
+        raise UnsupportedFormatError(message, path=path)
     slot = DurablePoint(*fields) if magic == _MAGIC else None
     return slot if slot is not None and _is_possible(slot) else None
 

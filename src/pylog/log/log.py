@@ -220,11 +220,11 @@ class Log(FactoryMade, factory="Store.log"):
         """Deletes the records from an offset on, durably. The next record gets that offset.
 
         Args:
-            end: an offset at or after the log start; at or after the log end, nothing happens. If it is inside a batch, the whole
+            end: an offset from the log start to the log end; at the log end, nothing happens. If it is inside a batch, the whole
                 batch is deleted, and its offsets below `end` become a gap.
 
         Raises:
-            OffsetOutOfRangeError: the offset is before the log start. As `append`.
+            OffsetOutOfRangeError: the offset is before the log start or beyond the log end. As `append`.
 
         Spec: storage-format 6.5.
         """

@@ -152,7 +152,7 @@ def _parsed(what: str, value: bytes, read_fields: Callable[[Reader], Value]) -> 
         read = Reader(value)
         version = read.int16()
         if version > _VERSION:
-            raise UnsupportedFormatError(f"{what} has version {version}; this pylog reads version {_VERSION}")
+            raise UnsupportedFormatError(f"{what} has version {version}; this pylog reads version {_VERSION}; upgrade pylog")
         if version < 0:
             raise CorruptionError(f"{what} has version {version}")
         read.flexible = True

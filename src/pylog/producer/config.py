@@ -16,7 +16,7 @@ from pylog.record.types import Header, K, V
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
 _INSTEAD: Final = {  # what replaces kafka-python's other options
-    "bootstrap_servers": "a producer belongs to an open store; leave it out",
+    "bootstrap_servers": "a producer belongs to an open store; leave it out. pylog.compat.kafka runs programs for kafka-python",
     "client_id": "producers have no names; leave it out",
     "retries": "set delivery_timeout_ms, the time for which an append is retried",
     "request_timeout_ms": "set delivery_timeout_ms, the time for which an append is retried",
@@ -85,7 +85,7 @@ class ProducerConfig:
         if not isinstance(self.enable_idempotence, bool):
             raise InvalidArgumentError(f"enable_idempotence={self.enable_idempotence!r} is not True or False")
         for name in ("key_serializer", "value_serializer"):
-            check_callable(name, getattr(self, name))
+            check_callable(name, getattr(self, name), "; give a function that returns bytes, such as str.encode")
             refuse_coroutine_function(name, getattr(self, name), "give a plain function")
         refuse_coroutine_function("partitioner", self.partitioner, "give a plain function")
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:

@@ -133,7 +133,8 @@ def _parse(data: bytes, path: str) -> Catalog:
     damaged = partial(_damaged, path)
     version = version_of(data, damaged)
     if version != _VERSION:
-        raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
+        message = f"{path} has version {version}; this pylog reads version {_VERSION}; upgrade pylog to read it"
+        raise UnsupportedFormatError(message, path=path)
     catalog = decoded(_CATALOG_DECODER, data, damaged)
     wrong = next(_impossible(catalog), None)
     if wrong is not None:

@@ -33,6 +33,7 @@ from pylog.topics.links import check_deletable
 from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
 from pylog.topics.partitions import directory_name, for_each_partition
+from pylog.topics.retention_text import retention_text
 from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic, changes_between, check_partition
 
@@ -66,7 +67,8 @@ class TopicChanges:
             check_may_be_made(self._fs, self._root, name, range(count))
             topic = self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
         options = [f"{option}={value}" for option, value in config.changed().items()]
-        trace.line(trace.TOPIC_CREATED, topic=name, partitions=count, id=topic.id, options=options)
+        facts = {"partitions": count, "id": topic.id, "options": options, "retention": retention_text(config)}
+        trace.line(trace.TOPIC_CREATED, topic=name, **facts)
         return topic
 
     def add_partitions(self, name: str, count: int) -> Topic | None:

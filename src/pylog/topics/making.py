@@ -76,9 +76,9 @@ def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
             "would no longer be found"
         )
     if count <= present:
-        raise InvalidArgumentError(
-            f"cannot set topic {topic.name!r} to {count} partitions: it has {present}, and partitions can only be added"
-        )
+        verb, wanted = "reduce" if count < present else "set", f"{count} partition{'s' * (count != 1)}"
+        message = f"cannot {verb} {topic.name!r} to {wanted}: it has {present}, and partitions can only be added"
+        raise InvalidArgumentError(message)
     check_may_be_made(fs, root, topic.name, range(present, count))
     return present
 

@@ -80,6 +80,14 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         quick=True,
     ),
     Mutant(
+        name="truncation_beyond_the_end_is_silent",
+        file="pylog/log/maintenance/trimmer.py",
+        text="        if not writer.state.start_offset <= end <= writer.state.end_offset:\n",
+        replacement="        end = min(end, writer.state.end_offset)\n        if end < writer.state.start_offset:\n",
+        tests=("tests/log/test_trimming.py::test_a_truncation_at_the_end_does_nothing_and_one_beyond_it_is_refused",),
+        why="A truncation to a wrong offset, beyond the end, looks as if it had been done.",
+    ),
+    Mutant(
         name="checkpoint_updates_start_from_old_lines",
         file="pylog/directory/checkpoints.py",
         text="        content = self._read()  # read again: another process may have written it\n",

@@ -12,7 +12,7 @@ from pylog import trace
 from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError, StorageFailedError
 from pylog.log.maintenance import trimming
 from pylog.log.maintenance.retention_policy import Decision
-from pylog.log.reading.lookup import out_of_range
+from pylog.log.reading.lookup import name, out_of_range
 from pylog.log.state import LogState
 from pylog.log.writing.partition_writer import PartitionWriter
 from pylog.log.writing.writer import LogWriter
@@ -26,7 +26,7 @@ def delete_records(partition_writer: PartitionWriter, before: int) -> int:
         if "delete" not in policy:
             raise InvalidArgumentError(f"{source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records")
         if before > writer.state.end_offset:
-            raise _beyond(partition_writer, writer, "deleted before", before)
+            raise _beyond(partition_writer, writer, before)
         if before in writer.state.remote_offsets[1:]:
             raise out_of_range(writer.state, source.partition, before)
         if before > writer.state.start_offset:
@@ -99,9 +99,9 @@ def _expire_producers(partition_writer: PartitionWriter, now_ms: int) -> None:
 def truncate(partition_writer: PartitionWriter, end: int) -> None:
     """Truncates the log at an offset. As `Log.truncate`."""
     with partition_writer.changing() as writer:
-        if end < writer.state.start_offset:
-            raise _beyond(partition_writer, writer, "truncated to", end)
-        if end >= writer.state.end_offset:
+        if not writer.state.start_offset <= end <= writer.state.end_offset:
+            raise _beyond(partition_writer, writer, end)
+        if end == writer.state.end_offset:
             return
         if writer.state.remote_offsets:
             path = partition_writer.source.directory
@@ -122,8 +122,9 @@ def truncate_segments(partition_writer: PartitionWriter, end: int) -> None:
         truncate(partition_writer, bases[0])
 
 
-def _beyond(partition_writer: PartitionWriter, writer: LogWriter, done: str, offset: int) -> OffsetOutOfRangeError:
+def _beyond(partition_writer: PartitionWriter, writer: LogWriter, offset: int) -> OffsetOutOfRangeError:
     start, end, directory = writer.state.start_offset, writer.state.end_offset, partition_writer.source.directory
-    return OffsetOutOfRangeError(
-        f"{directory} has offsets from {start} to before {end}; it cannot be {done} {offset}", path=directory, offset=offset
-    )
+    log = name(partition_writer.source.partition)
+    why = f"beyond the end of {log}, which is {end}" if offset > end else f"before the start of {log}, which is {start}"
+    message = f"offset {offset} is {why}; for {directory}, give an offset from {start} to {end}"
+    return OffsetOutOfRangeError(message, path=directory, offset=offset)

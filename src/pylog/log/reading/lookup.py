@@ -165,10 +165,13 @@ def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> Off
     """Returns the error for an offset that is not in the log."""
     if offset in state.remote_offsets:
         return in_tier(name(partition), state.remote_offsets, offset)
-    return OffsetOutOfRangeError(
-        f"offset {offset} is not in {name(partition)}, which starts at {state.start_offset} and ends before {state.end_offset}",
-        offset=offset,
-    )
+    return OffsetOutOfRangeError(f"offset {offset} is out of range for {name(partition)}, {held_by(state)}", offset=offset)
+
+
+def held_by(state: LogState) -> str:
+    """Returns which offsets a log has, for messages."""
+    start, end = state.start_offset, state.end_offset
+    return f"which holds offsets {start} to {end - 1}" if end > start else f"which is empty; its next offset is {end}"
 
 
 def wanted(state: LogState, partition: TopicPartition, start: int | None, end: int | None, last: int) -> OffsetRange:
