@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from typing import Never
+from collections.abc import Callable
+from typing import ParamSpec
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
@@ -13,7 +16,22 @@ from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
 
+P = ParamSpec("P")
 
+
+def _refusing_unknown_options(function: Callable[P, Store]) -> Callable[P, Store]:
+    """Lets a function refuse options that it does not have with an InvalidArgumentError, which gives advice."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> Store:
+        check_known(options, known)
+        return function(*arguments, **options)
+
+    return checked
+
+
+@_refusing_unknown_options
 def open_store(
     path: str | os.PathLike[str],
     mode: str = "rw",
@@ -28,7 +46,6 @@ def open_store(
     cleaner_io_max_bytes_per_second: float | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
-    **unknown: Never,
 ) -> Store:
     """Opens a directory of topics: a pylog store, or a Kafka broker's log directory.
 
@@ -46,7 +63,6 @@ def open_store(
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
         fs: another file system, for tests.
         clock: another clock, for tests.
-        unknown: an option that does not exist, which is refused. An option of a topic belongs to `Store.create_topic`.
 
     Returns:
         A `Store`. Close it, or use it in a `with` statement.
@@ -61,7 +77,6 @@ def open_store(
     ...     store.topics()
     {}
     """
-    check_known(unknown)
     options = StoreOptions(
         mode=mode,
         durability=Durability.of(durability),

@@ -50,14 +50,17 @@ class StoreOptions:
             raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")
 
 
-def check_known(given: Collection[str]) -> None:
+def check_known(given: Collection[str], known: Collection[str]) -> None:
     """Refuses options that a store does not have.
+
+    Args:
+        given: the names that a caller gave.
+        known: the names that exist.
 
     Raises:
         InvalidArgumentError: an option does not exist; the message says where an option of a topic belongs.
     """
     topics = {each.name for each in fields(TopicConfig)} | {each.name.replace("_", ".") for each in fields(TopicConfig)}
     belongs = "it is an option of a topic, as in store.create_topic(name, {}=...)"
-    known = [each.name for each in fields(StoreOptions)]
     instead = {name: belongs.format(name.replace(".", "_")) for name in topics.intersection(given) - set(known)}
     check_option_names("store", given, known, instead)
