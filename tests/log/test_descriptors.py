@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import resource
@@ -16,7 +17,7 @@ import pytest
 
 import pylog
 from pylog import limits
-from pylog.fs import FILES, OpenFiles
+from pylog.fs import FILES, OpenFiles, OsFileSystem
 from support import warm
 
 PARTITIONS = 40
@@ -393,3 +394,24 @@ def test_each_descriptor_of_the_file_system_is_opened_where_others_are_released_
         if re.search(r"\bos\.(open|scandir|dup)\(|\bmmap\.mmap\(", line)
     ]
     assert not found, "call these through `pylog.fs.open_files.opening`"
+
+
+def test_an_interrupt_as_a_lock_file_closes_does_not_keep_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store would stay locked for every process until this one ends."""
+    interrupted: list[int] = []
+
+    def interrupt(_: int) -> bool:
+        interrupted.append(1)
+        raise KeyboardInterrupt
+
+    file = OsFileSystem().open_locks(str(tmp_path / "lock"))
+    byte = file.byte(0)
+    assert byte.try_take()
+    monkeypatch.setattr("pylog.fs.descriptors._leads_nowhere", interrupt)
+    try:
+        file.close()
+    except KeyboardInterrupt:
+        del file, byte
+    gc.collect()
+    assert interrupted
+    assert OsFileSystem().open_locks(str(tmp_path / "lock")).byte(0).try_take()

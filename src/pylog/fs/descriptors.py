@@ -29,7 +29,7 @@ class Descriptor:
         """Creates an object without a descriptor, so that one whose construction was interrupted has none to close."""
         self = super().__new__(cls)
         self.descriptor = -1
-        self._taken = -1  # the number of a closed descriptor that a call may still use
+        self._taken = -1  # a number that `__del__` closes: a call may still use it, or an interrupt ended `_close`
         return self
 
     def _close(self) -> None:
@@ -44,9 +44,9 @@ class Descriptor:
         descriptor, self.descriptor = self.descriptor, -1  # first: a call that begins now finds no number
         if descriptor < 0:
             return
-        if sys.getrefcount(self) > _ALONE and _leads_nowhere(descriptor):
-            self._taken = descriptor
-        else:
+        self._taken = descriptor  # an interrupt before the end leaves the file, and its locks, to `__del__`
+        if sys.getrefcount(self) <= _ALONE or not _leads_nowhere(descriptor):
+            self._taken = -1
             os.close(descriptor)
 
     def __del__(self) -> None:

@@ -192,7 +192,7 @@ class Worker:
         self._begun = False
 
     def ask(self, work: Callable[[], Any]) -> bool:
-        """WorkQueue a call. Returns False if the thread cannot start or has ended."""
+        """Requests a call. Returns False if the thread cannot start or has ended."""
         if not self._begun:
             self._begin()
         if self._running not in _RUNNING:
@@ -201,7 +201,7 @@ class Worker:
         return True
 
     def _begin(self) -> None:
-        """Starts the thread if possible. WorkQueue come only after that: the thread does nothing before it is known to exist.
+        """Starts the thread if possible. Requests come only after that: the thread does nothing before it is known to exist.
 
         The thread has a weak reference, so it also ends if an interrupt comes before the first step of `end`: with the worker.
         """

@@ -74,6 +74,14 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         why="An append of large records copies a thousand of them for each part of a few that it writes.",
     ),
     Mutant(
+        name="an_interrupted_close_keeps_its_locks",
+        file="pylog/fs/descriptors.py",
+        text="        self._taken = descriptor  # an interrupt",
+        replacement="        # an interrupt",
+        tests=("tests/log/test_descriptors.py::test_an_interrupt_as_a_lock_file_closes_does_not_keep_its_locks",),
+        why="After Ctrl-C during close, no process can open the store until the interrupted one ends.",
+    ),
+    Mutant(
         name="a_replaced_segment_is_forgotten",
         file="pylog/log/state.py",
         text="        return self.epoch, self.replacements\n",
