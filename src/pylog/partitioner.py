@@ -201,12 +201,12 @@ def _hash_keys(data: Any, ends: Any, found: Any) -> int:
 @work_of(lambda data, ends, found: max(1, int(found.size)))  # noqa: ARG005 - as the kernel
 def hash_keys_plainly(data: Any, ends: Any, found: Any) -> int:
     """Does the same as `_hash_keys`, without a compiler. Cost: about 1 µs a key of 8 bytes."""
-    edges, whole, hashed, status = ends.tolist(), data.tobytes(), [], OK
+    edges, whole, hashed, status = ends.tolist(), memoryview(data), [], OK  # of a slice, `data` has the bytes of all keys
     for first, end in itertools.pairwise(edges[: found.size + 1]):
         if first < 0 or end < first or end > len(whole):
             status = OUT_OF_BOUNDS
             break
-        hashed.append(murmur2(whole[first:end]))
+        hashed.append(murmur2(bytes(whole[first:end])))
     found[: len(hashed)] = hashed
     return status
 

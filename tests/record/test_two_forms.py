@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import pylog
@@ -20,6 +22,7 @@ from pylog import limits
 from pylog.cli.warm import DECLARE_KERNELS
 from pylog.clock import ManualClock
 from pylog.errors import PylogError
+from pylog.partitioner import hashes
 from pylog.record import few, kernels, pure_encoding
 from pylog.record import kernel as door
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -256,6 +259,18 @@ def test_the_plain_encoder_copies_no_more_than_its_output_has_room_for(monkeypat
     assert sum(sizes) > 1_000_000
     assert max(copied) <= 50_000
     assert sum(copied) <= 3_000_000
+
+
+def test_hashing_the_keys_of_a_slice_copies_only_those() -> None:
+    keys = pa.array([bytes(100)] * 20_000, pa.binary()).slice(1000, 100)
+    with form("python"):
+        hashes(keys)  # imports the plain form
+        tracemalloc.start()
+        try:
+            assert hashes(keys).tolist() == hashes(pa.array(keys.to_pylist(), pa.binary())).tolist()
+            assert tracemalloc.get_traced_memory()[1] < 500_000
+        finally:
+            tracemalloc.stop()
 
 
 WARM_CHECK = """

@@ -74,6 +74,14 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         why="An append of large records copies a thousand of them for each part of a few that it writes.",
     ),
     Mutant(
+        name="hashing_a_few_keys_copies_all",
+        file="pylog/partitioner.py",
+        text="ends.tolist(), memoryview(data), [], OK",
+        replacement="ends.tolist(), data.tobytes(), [], OK",
+        tests=(_FORMS + "test_hashing_the_keys_of_a_slice_copies_only_those",),
+        why="send_arrow of a table in slices copies the whole column of keys for each slice.",
+    ),
+    Mutant(
         name="an_interrupted_close_keeps_its_locks",
         file="pylog/fs/descriptors.py",
         text="        self._taken = descriptor  # an interrupt",
@@ -323,8 +331,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_closed_descriptor_is_free_at_once",
         file="pylog/fs/descriptors.py",
-        text="        if sys.getrefcount(self) > _ALONE and _leads_nowhere(descriptor):\n",
-        replacement="        if False:\n",
+        text="        if sys.getrefcount(self) <= _ALONE or not _leads_nowhere(descriptor):\n",
+        replacement="        if True:\n",
         tests=(_CLOSED + "test_a_call_on_a_file_that_is_closed_meanwhile_fails_and_meets_no_other_file[truncate]",),
         why="A call that runs while its file is closed cuts, writes or reads the file that was opened next.",
     ),
