@@ -242,7 +242,7 @@ def test_a_check_finds_nothing_in_a_topic_that_is_deleted_and_created_again_mean
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.log("t").delete_records(10)
-    read = check.read_ends
+    read = check.read_checkpoints
 
     def deleted_meanwhile(*given: Any) -> Any:
         monkeypatch.undo()
@@ -252,6 +252,6 @@ def test_a_check_finds_nothing_in_a_topic_that_is_deleted_and_created_again_mean
         store.log("t").append(b"x")
         return ends
 
-    monkeypatch.setattr(check, "read_ends", deleted_meanwhile)
+    monkeypatch.setattr(check, "read_checkpoints", deleted_meanwhile)
     report = store.check()
     assert report.ok, str(report)
