@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +105,51 @@ def test_an_error_says_how_the_call_would_be_right(store: pylog.Store, call: Cal
     with pytest.raises(pylog.PylogError) as raised:
         call(store)
     assert told in str(raised.value)
+
+
+def test_times_may_be_datetimes_with_a_time_zone(store: pylog.Store) -> None:
+    noon, log = datetime(2024, 1, 31, 13, 0, 0, 1999, tzinfo=timezone(timedelta(hours=1))), store.log("orders", 1)
+    log.append(b"one", timestamp=noon)
+    log.append_many([(None, b"two", [], noon)])
+    with store.producer() as producer:
+        assert producer.send("orders", b"three", partition=1, timestamp=noon).result(30).timestamp == 1_706_702_400_001
+    assert [record.timestamp for record in log.records()] == [1_706_702_400_001] * 3
+    assert log.offset_for_timestamp(noon) == log.offset_for_timestamp(1_706_702_400_001)
+    with store.consumer() as consumer:
+        found = consumer.offsets_for_times({pylog.TopicPartition("orders", 1): noon})
+    assert [each.offset for each in found.values() if each] == [0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (datetime(2024, 1, 31), "has no time zone; give it one"),  # noqa: DTZ001 - that is what is refused
+        (1_706_702_400.5, "give milliseconds since 1970: int(seconds * 1000)"),
+        (date(2024, 1, 31), "milliseconds since 1970, or a datetime with a time zone"),
+        ("noon", "milliseconds since 1970, or a datetime with a time zone"),
+        (True, "milliseconds since 1970, or a datetime with a time zone"),
+    ],
+    ids=str,
+)
+def test_another_time_is_refused_with_the_right_form(store: pylog.Store, given: Any, told: str) -> None:
+    log = store.log("orders", 1)
+    with store.producer() as producer:
+        for call in (
+            lambda: log.append(b"x", timestamp=given),
+            lambda: log.append_many([(None, b"x", [], given)]),
+            lambda: log.offset_for_timestamp(given),
+            lambda: producer.send("orders", b"x", timestamp=given),
+        ):
+            with pytest.raises(pylog.InvalidArgumentError) as raised:
+                call()
+            assert told in str(raised.value)
+    assert log.end_offset == 0
+
+
+def test_the_import_on_windows_says_where_pylog_runs() -> None:
+    program = "import sys; sys.platform = 'win32'; import pylog"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: pylog runs on Linux and macOS; on Windows use WSL 2")
 
 
 def test_a_catalog_of_a_newer_pylog_is_refused_with_the_advice_to_upgrade(store: pylog.Store) -> None:

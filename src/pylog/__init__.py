@@ -137,6 +137,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+if sys.platform == "win32":
+    raise ImportError("pylog runs on Linux and macOS; on Windows use WSL 2, and a directory inside it")
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     raise ImportError(
         "pylog does not support free-threaded Python: its promises under threads and interrupts rest on the global interpreter "

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -226,7 +227,7 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         return await self.run(Consumer.end_offsets, partitions)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns for each partition its first record at or after a timestamp: see `Consumer.offsets_for_times`."""
         return await self.run(Consumer.offsets_for_times, timestamps)

@@ -19,6 +19,26 @@ _DURATION: Final = re.compile(  # the grammar of Java's `Duration.parse`, which 
 _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 
 
+def timestamp_of(given: object) -> int | None:
+    """Returns the timestamp (milliseconds since 1970) of a datetime with a time zone; None for any other object.
+
+    >>> timestamp_of(datetime(2024, 1, 31, 16, tzinfo=UTC)), timestamp_of(datetime(2024, 1, 31, 16)), timestamp_of(5.0)
+    (1706716800000, None, None)
+    """
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        return None
+    return (given - _EPOCH) // _MILLISECOND
+
+
+def timestamp_problem(given: object) -> str:
+    """Returns why an object is not a timestamp, for the end of a message, and how it would be one."""
+    if isinstance(given, datetime):
+        return "has no time zone; give it one, as in datetime.now(UTC)"
+    if isinstance(given, float):
+        return "is not an int; give milliseconds since 1970: int(seconds * 1000)"
+    return "is not an int; give milliseconds since 1970, or a datetime with a time zone"
+
+
 def time_text(timestamp: int) -> str | None:
     """Returns a timestamp (milliseconds since 1970) as ISO 8601 text in UTC.
 

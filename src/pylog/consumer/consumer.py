@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -20,7 +20,7 @@ from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
 from pylog.consumer.polling import Polling
 from pylog.consumer.positions import EARLIEST, LATEST
-from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
+from pylog.consumer.subscription import Subscription, Timestamps, checked_partition, checked_partitions, visible_topics
 from pylog.dropping import has_been_dropped
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
@@ -382,11 +382,11 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
         with self._guard:
             return {partition: self._positions.offset_at(partition, policy) for partition in checked_partitions(partitions)}
 
-    def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    def offsets_for_times(self, timestamps: Timestamps) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns for each partition its first record at or after a timestamp; None if there is none.
 
         Args:
-            timestamps: milliseconds since 1970, by partition, assigned or not.
+            timestamps: milliseconds since 1970, or datetimes with a time zone, by partition, assigned or not.
 
         Raises:
             InvalidArgumentError: a timestamp is negative. As `Log.offset_for_timestamp`.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 
 from pylog.arguments import is_int
 from pylog.consumer.listener import ConsumerRebalanceListener
@@ -11,6 +12,8 @@ from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
+
+Timestamps = Mapping[TopicPartition, int | datetime]
 
 
 class Subscription:

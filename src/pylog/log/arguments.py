@@ -16,6 +16,7 @@ from pylog.record.decoder import schema_of
 from pylog.record.few import Piece
 from pylog.record.from_arrow import rows_from_arrow
 from pylog.record.rows import Rows
+from pylog.times import timestamp_of, timestamp_problem
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -31,6 +32,11 @@ def offset_given(name: str, given: Any) -> int:
     """Returns an offset or timestamp argument as an int. Raises if it is negative or not an integer."""
     if type(given) is int and 0 <= given <= limits.INT64_MAX:
         return given
+    if name == "timestamp" and not is_int(given):
+        found = timestamp_of(given)
+        if found is None:
+            raise InvalidArgumentError(f"{name}={given!r} {timestamp_problem(given)}")
+        given = found
     if not is_int(given) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={given!r} is not an int")
     if given < 0:

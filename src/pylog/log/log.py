@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -70,7 +71,7 @@ class Log(FactoryMade, factory="Store.log"):
         value: bytes | None,
         key: bytes | None = None,
         headers: Iterable[Header] = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         *,
         durability: Durability | None = None,
     ) -> int:
@@ -80,7 +81,7 @@ class Log(FactoryMade, factory="Store.log"):
             value: bytes, or None for a tombstone.
             key: bytes or None.
             headers: pairs of (str, bytes or None).
-            timestamp: milliseconds since 1970; None is now. -1 means none.
+            timestamp: milliseconds since 1970, or a datetime with a time zone; None is now. -1 means none.
             durability: the level of this acknowledgement; by default, the store's.
 
         Raises:
@@ -291,11 +292,13 @@ class Log(FactoryMade, factory="Store.log"):
         """
         return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify)
 
-    def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(
+        self, timestamp: int | datetime, *, isolation_level: str = "read_uncommitted"
+    ) -> OffsetAndTimestamp | None:
         """Returns the first record at or after a timestamp, like Kafka's `offsetsForTimes` (storage-format 5.8).
 
         Args:
-            timestamp: milliseconds since 1970.
+            timestamp: milliseconds since 1970, or a datetime with a time zone.
             isolation_level: `read_committed` returns None instead of a record at or after the last stable offset.
 
         Returns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypedDict
 
 from pylog import limits
@@ -126,7 +127,7 @@ class SendArguments(TypedDict, Generic[K], total=False):
     key: K | None
     headers: Iterable[Header] | None
     partition: int | None
-    timestamp: int | None
+    timestamp: int | datetime | None
 
 
 def producer_config(options: Mapping[str, Any]) -> ProducerConfig:

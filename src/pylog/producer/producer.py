@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Generic, Self, TypeGuard, cast
 
 from pylog import limits
@@ -25,6 +26,7 @@ from pylog.record.builder import keyless
 from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import BatchMetadata, Header, K, V
+from pylog.times import timestamp_of, timestamp_problem
 
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
@@ -77,7 +79,7 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         key: K | None = None,
         headers: Iterable[Header] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
         """Accepts one record, which the producer's thread appends soon after.
@@ -88,7 +90,7 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
             key: bytes or None; with a `key_serializer`, its argument.
             headers: pairs of (str, bytes or None).
             partition: the partition number; None lets the partitioner choose.
-            timestamp: milliseconds since 1970; None is the time when the record leaves the buffer.
+            timestamp: milliseconds since 1970, or a datetime with a time zone; None is when the record leaves the buffer.
             on_delivery: called with (None, metadata) or (error, None) in the producer's thread.
 
         Returns:
@@ -134,7 +136,7 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         key: Any,
         headers: Iterable[Header] | None,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
         on_delivery: OnDelivery | None,
     ) -> FutureRecordMetadata:
         """Accepts a record with any option: checks all of it first."""
@@ -358,12 +360,14 @@ def _size(value: bytes | None, key: bytes | None, headers: Sequence[Header]) -> 
     return size
 
 
-def _checked_timestamp(given: int | None) -> int | None:
+def _checked_timestamp(given: int | datetime | None) -> int | None:
     if given is None:
         return None
-    if not is_int(given) or not 0 <= given <= limits.INT64_MAX:
-        raise InvalidRecordError(f"timestamp={given!r} is not a number of milliseconds since 1970")
-    return int(given)
+    found = given if is_int(given) else timestamp_of(given)
+    if found is None or not 0 <= found <= limits.INT64_MAX:
+        problem = timestamp_problem(given) if found is None else "is not a number of milliseconds since 1970"
+        raise InvalidRecordError(f"timestamp={given!r} {problem}")
+    return int(found)
 
 
 def _callback_of(on_delivery: OnDelivery) -> Callable[[FutureRecordMetadata], object]:

@@ -54,6 +54,7 @@ from pylog.record.rows import (
 )
 from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import Header, ProducerBatch
+from pylog.times import timestamp_of, timestamp_problem
 
 _FEW = 256  # up to this many values of one call, joining is cheaper than Arrow
 _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
@@ -128,9 +129,10 @@ def rows_from_values(values: Sequence[Any], now_ms: int) -> Rows | None:
 
 
 def _timestamp(given: Any) -> int:
-    if not is_int(given) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
-        raise InvalidRecordError(f"timestamp {given!r} is not an int; give milliseconds since 1970")
-    return int(given)
+    found = given if is_int(given) else timestamp_of(given)
+    if found is None or not -limits.INT64_MAX <= found <= limits.INT64_MAX:
+        raise InvalidRecordError(f"timestamp {given!r} {timestamp_problem(given)}")
+    return int(found)
 
 
 def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:

@@ -88,6 +88,14 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         why="A truncation to a wrong offset, beyond the end, looks as if it had been done.",
     ),
     Mutant(
+        name="a_datetime_without_a_time_zone_counts",
+        file="pylog/times.py",
+        text="    if not isinstance(given, datetime) or given.utcoffset() is None:\n        return None\n",
+        replacement="    if not isinstance(given, datetime):\n        return None\n    given = given.astimezone()\n",
+        tests=("tests/test_helpful_arguments.py::test_another_time_is_refused_with_the_right_form",),
+        why="The same program writes other timestamps on a machine with another time zone.",
+    ),
+    Mutant(
         name="checkpoint_updates_start_from_old_lines",
         file="pylog/directory/checkpoints.py",
         text="        content = self._read()  # read again: another process may have written it\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from threading import get_ident
@@ -120,7 +121,9 @@ class Queries:
         frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
         return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self._partition)))
 
-    def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(
+        self, timestamp: int | datetime, *, isolation_level: str = "read_uncommitted"
+    ) -> OffsetAndTimestamp | None:
         """Returns the first record at or after a timestamp. Arguments and errors as for `Log.offset_for_timestamp`."""
         wanted, committed = offset_given("timestamp", timestamp), is_committed(isolation_level)
         with self._gate:
