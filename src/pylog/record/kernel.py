@@ -40,6 +40,7 @@ SOURCES: Final = ("index", "record", "limits.py")  # files of the package that c
 # second if it is compiled. The price is paid back when the plain form has taken about as long.
 CACHED_AFTER: Final = 20_000
 COMPILED_AFTER: Final = 500_000
+HEADERS_AFTER: Final = 2_000_000  # plain Python takes 0.4 µs for each
 
 CHOICES: Final = ("auto", "compiled", "python")
 
@@ -56,19 +57,35 @@ def _choice_of_environment() -> str:
     return choice
 
 
+class MoreWorkError(Exception):
+    """A plain form has met more work than its arguments showed: the compiled form must make the call."""
+
+
 class _Work:
     """The records that plain forms have processed in this process, and which form the user chose.
 
     Attributes:
         choice: one of `CHOICES`.
         records: the count of records.
+        headers: the count of headers of records that have many.
         loader: the identifier of the thread that compiles or loads a kernel; 0 if none does.
     """
 
     def __init__(self) -> None:
         self.choice = _choice_of_environment()
         self.records = 0
+        self.headers = 0
         self.loader = 0
+
+    def add_headers(self, count: int) -> None:
+        """Adds the headers of a record that a plain form reads. Compressed, millions of them take a kilobyte.
+
+        Raises:
+            MoreWorkError: the compiled form must make the call. The plain form has not changed its state.
+        """
+        self.headers += count
+        if self.headers > HEADERS_AFTER and self.choice == "auto" and self.loader != threading.get_ident():
+            raise MoreWorkError
 
     def pays_for(self, kernel: Kernel, records: int) -> bool:
         """Adds a call's records; returns True if the compiled form of the kernel should take over."""
@@ -157,7 +174,10 @@ class Kernel:
         pure = self.pure
         if pure is None or (WORK.pays_for(self, getattr(pure, "work", _one_record)(*arguments)) and not self._is_in_handler()):
             return self.compile()(*arguments)
-        return pure(*arguments)
+        try:
+            return pure(*arguments)
+        except MoreWorkError:
+            return self.compile()(*arguments)
 
     def _is_in_handler(self) -> bool:
         """Returns whether this is a signal handler that interrupted a compilation: numba cannot begin another one inside it."""

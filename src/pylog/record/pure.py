@@ -32,7 +32,7 @@ from pylog.record.format import (
     PREFIX_SIZE,
     SIZE,
 )
-from pylog.record.kernel import work_of
+from pylog.record.kernel import WORK, work_of
 from pylog.record.kernels import (
     BAD_CRC,
     BAD_HEADER,
@@ -63,6 +63,7 @@ _U32: Final = Struct(">I")
 _I64: Final = Struct(">q")
 _LEAST_LENGTH: Final = (14, 22, 49)  # by magic
 _LAST_BASE: Final = 1 << 62
+FEW_HEADERS: Final = 16  # of a record, which take no longer than a few records
 _WORD: Final = (1 << 64) - 1
 
 
@@ -203,6 +204,8 @@ def parse_headers(data: bytes, at: int, end: int) -> int:
     count, at = varint(data, at)
     if not 0 <= count <= end - at:
         raise ValueError("a record has an impossible number of headers")
+    if count > FEW_HEADERS:
+        WORK.add_headers(count)
     for _ in range(count):
         size, at = varint(data, at)
         if not 0 <= size <= end - at:

@@ -21,9 +21,9 @@ from pylog.record.finding import (
     F_VALUE_SIZE,
 )
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, LOG_APPEND_TIME_BIT
-from pylog.record.kernel import work_of
+from pylog.record.kernel import WORK, work_of
 from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_RECORD, FULL, NOT_FOUND, NOT_PLAIN, OK
-from pylog.record.pure import frame, good_crc, header, parse_headers, varint, wrapped
+from pylog.record.pure import FEW_HEADERS, frame, good_crc, header, parse_headers, varint, wrapped
 
 _OFFSET_ENTRY: Final = Struct(">II")  # relative offset, position
 _TIME_ENTRY: Final = Struct(">qi")  # timestamp, relative offset
@@ -289,6 +289,8 @@ def _pairs(data: Any, at: int, end: int, rooms: tuple[int, int, int]) -> list[tu
         raise ValueError("a record has an impossible number of headers")
     if count >= rooms[0]:
         raise _FullError
+    if count > FEW_HEADERS:
+        WORK.add_headers(count)
     pairs, names, values = [], 0, 0
     for _ in range(count):
         size, at = varint(data, at)

@@ -82,6 +82,14 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         why="send_arrow of a table in slices copies the whole column of keys for each slice.",
     ),
     Mutant(
+        name="headers_are_no_work",
+        file="pylog/record/kernel.py",
+        text="        self.headers += count\n",
+        replacement="",
+        tests=(_FORMS + "test_millions_of_headers_in_one_record_are_read_by_the_compiled_form[decode_records]",),
+        why="A file of 6 KB keeps a reader busy for 15 seconds.",
+    ),
+    Mutant(
         name="an_interrupted_close_keeps_its_locks",
         file="pylog/fs/descriptors.py",
         text="        self._taken = descriptor  # an interrupt",
