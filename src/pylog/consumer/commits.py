@@ -169,7 +169,7 @@ class _Queue:
                 logs |= each.logs
             error = self._commit(together)
             del wanted[: len(together)]
-            if error is not None:  # each of the others would wait for the same lock, or meet the same disk
+            if error is not None:  # each of the others would wait for the same lock, or fail on the same disk
                 for each in wanted:
                     each.end({}, error)
                 break
@@ -199,7 +199,7 @@ class _Queue:
         return None
 
     def _commit_each(self, together: list[_Pending]) -> BaseException | None:
-        """Writes commits one by one, up to an error as of `_commit`."""
+        """Writes commits one by one. Returns the first error that concerns every waiting commit; the rest fail with it."""
         error: BaseException | None = None
         for each in together:
             if error is None:

@@ -177,7 +177,7 @@ class ConsumerCore:
         """Returns the logs that chosen offsets of partitions are for.
 
         An assigned partition has the log that its records were read from: a topic that was deleted and created again has offsets
-        of other records. The offsets of other partitions are for the logs of now.
+        of other records. The offsets of other partitions are for their current logs.
         """
         assigned = [partition for partition in partitions if partition in self.assignment.partitions]
         found: dict[TopicPartition, PartitionLog | UnknownTopicOrPartitionError] = dict(self._logs.known(assigned))
@@ -199,7 +199,7 @@ class ConsumerCore:
             raise
 
     def _new_partition(self, partition: TopicPartition) -> AssignedPartition:
-        """Returns the state of a newly assigned partition. From now on, its positions are positions in the log of now."""
+        """Returns the state of a newly assigned partition. Its positions are positions in the current log."""
         if self.options.group_id is not None:
             with suppress(PylogError):  # a read raises it
                 self.log(partition)

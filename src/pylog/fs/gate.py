@@ -112,7 +112,7 @@ class Gate:
         """Refuses all later calls, and waits at most 10 seconds until those of other threads have left.
 
         Args:
-            deletion: says that the partition was deleted: calls raise UnknownTopicOrPartitionError with this text.
+            deletion: the message that the partition was deleted. Calls raise UnknownTopicOrPartitionError with it.
         """
         if not self.is_shut:
             self._deletion = deletion  # before `is_shut`, which calls read first

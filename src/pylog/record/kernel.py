@@ -4,7 +4,10 @@ Plain Python runs first: loading the compiler takes half a second, and compiling
 take a few milliseconds. The compiled form takes over when the work so far would have paid for it:
 
 * after `CACHED_AFTER` records in this process, if the kernel is in numba's cache on disk;
-* after `COMPILED_AFTER` records in the kernel, if it must be compiled.
+* after `COMPILED_AFTER` records in the kernel, if it must be compiled;
+* after `HEADERS_AFTER` headers of records that have many, even in the middle of a call.
+
+A signal handler that interrupts a compilation gets the plain form.
 
 Callers do not choose. The environment variable `PYLOG_KERNELS` does: with `compiled` the compiled form runs from the first call
 on, with `python` it never runs.
