@@ -51,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options",),
     ("record",),
-    ("awaitables", "background", "client_thread", "dropping"),
+    ("awaitables", "background", "client_thread", "dropping", "serializers"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, assert_type
 
 import pylog
@@ -51,6 +51,22 @@ def number(data: bytes) -> int:
     return int(data)
 
 
+def with_topic(value: int, topic: str, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    return f"{topic} {value}".encode()
+
+
+def from_topic(data: bytes, topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> int:
+    return int(data)
+
+
+class Numbers:
+    def serialize(self, topic: str, headers: Sequence[tuple[str, bytes | None]], data: int) -> bytes:
+        return b"%d" % data
+
+    def deserialize(self, topic: str, headers: Sequence[tuple[str, bytes | None]], data: bytes | None) -> int | None:
+        return None if data is None else int(data)
+
+
 def topics_with_options(store: pylog.Store, options: dict[str, Any]) -> None:
     store.create_topic("orders", 2, exist_ok=True, cleanup_policy="compact", durability="os", min_cleanable_dirty_ratio=0)
     store.create_topic("orders", config={"retention.ms": 5}, segment_bytes=1 << 20)
@@ -70,8 +86,11 @@ def typed_producers(store: pylog.Store, options: dict[str, Any]) -> None:
     both = store.producer(key_serializer=str.encode, value_serializer=encoded)
     assert_type(both, pylog.Producer[str, object])
     both.send("orders", {"cents": 1999}, key="42", headers=[("trace", b"1")])
-    any_value: pylog.Producer[bytes | None, Any] = store.producer(value_serializer=lambda value: json.dumps(value).encode())
+    any_value = store.producer(value_serializer=lambda value: json.dumps(value).encode())
+    assert_type(any_value, pylog.Producer[bytes | None, Any])
     any_value.send("orders", {"cents": 1999})
+    assert_type(store.producer(value_serializer=with_topic), pylog.Producer[bytes | None, int])
+    assert_type(store.producer(value_serializer=Numbers()), pylog.Producer[bytes | None, int])
     store.producer(**options).send("orders", 5)
 
 
@@ -90,6 +109,8 @@ def typed_consumers(store: pylog.Store, options: dict[str, Any]) -> None:
     assert_type(both, pylog.Consumer[int, Any])
     for numbered in both:
         assert_type(numbered, Record[int, Any])
+    assert_type(store.consumer("orders", value_deserializer=from_topic), pylog.Consumer[bytes | None, int])
+    assert_type(store.consumer("orders", value_deserializer=Numbers()), pylog.Consumer[bytes | None, int | None])
     assert_type(store.consumer(**options), pylog.Consumer[Any, Any])
     assert_type(Record("orders", 0, 0, 0, "42", 5), Record[str, int])
     shown(next(texts))

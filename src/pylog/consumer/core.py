@@ -21,7 +21,7 @@ from pylog.consumer.commits import Commits, Offsets
 from pylog.consumer.fetcher import Fetcher, PartitionRecords, TakeRecords
 from pylog.consumer.guard import Guard, Steps
 from pylog.consumer.options import ConsumerOptions
-from pylog.consumer.partition import AssignedPartition, Deserializers, Logs
+from pylog.consumer.partition import AssignedPartition, Logs, deserializers_of
 from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import COLUMNS, PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
@@ -66,7 +66,7 @@ class ConsumerCore:
         self.check_at = -math.inf
         self._clock = clock
         self._logs = Logs(manager)
-        self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
+        self._deserializers = deserializers_of(options)
         self._check_interval_s = min(limits.ITERATION_CHECK_S, options.max_poll_interval_ms / 4000)
         self._woken = False
         self._abandoning = threading.Lock()

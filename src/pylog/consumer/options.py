@@ -11,14 +11,15 @@ from typing import Any, Final, Generic, TypedDict
 import numpy as np
 
 from pylog import limits
-from pylog.arguments import check_callable, check_option_names, is_int
+from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
 from pylog.record.types import K, V
+from pylog.serializers import DeserializesRecords, RecordHeaders, calls_of, conversion_of
 from pylog.times import milliseconds_of
 
-Deserializer = Callable[[bytes], Any]
+Deserializer = Callable[..., Any] | DeserializesRecords[Any]
 
 _INSTEAD: Final = {
     "bootstrap_servers": "a consumer belongs to an open store; leave it out. pylog.compat.kafka runs programs for kafka-python"
@@ -89,7 +90,8 @@ class ConsumerOptions:
         auto_commit_interval_ms: the least time between two automatic commits.
         isolation_level: "read_committed" hides aborted transactions and waits for open ones.
         max_poll_records: the largest number of records that one `poll` returns.
-        key_deserializer: a function that turns the key's bytes into an object; null stays None.
+        key_deserializer: turns the key's bytes into an object: a function of the bytes, a function of (bytes, topic, headers), or
+            an object with `deserialize(topic, headers, data)`. Null stays None; only the object is called for it, too.
         value_deserializer: the same for the value.
         consumer_timeout_ms: iteration ends if no record arrives for this time; None never ends it.
         fetch_max_bytes: the size up to which records are read ahead, of all partitions together.
@@ -135,8 +137,8 @@ class ConsumerOptions:
         if self.isolation_level not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation_level={self.isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
-            check_callable(name, getattr(self, name), "; give a function that takes bytes, such as bytes.decode")
-            refuse_coroutine_function(name, getattr(self, name), "pass a plain function")
+            conversion_of(name, getattr(self, name), "deserialize")
+            refuse_coroutine_function(name, calls_of(getattr(self, name), "deserialize"), "pass a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
         if self.group_id is None and self.enable_auto_commit:
@@ -184,8 +186,8 @@ class ConsumerArguments(TypedDict, Generic[K, V], total=False):
     auto_commit_interval_ms: int
     isolation_level: str
     max_poll_records: int
-    key_deserializer: Callable[[bytes], K] | None
-    value_deserializer: Callable[[bytes], V] | None
+    key_deserializer: Callable[[bytes], K] | Callable[[bytes, str, RecordHeaders], K] | DeserializesRecords[K] | None
+    value_deserializer: Callable[[bytes], V] | Callable[[bytes, str, RecordHeaders], V] | DeserializesRecords[V] | None
     consumer_timeout_ms: float | None
     fetch_max_bytes: int
     max_partition_fetch_bytes: int

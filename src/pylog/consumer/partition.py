@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.awaitables import refuse_awaitable
-from pylog.consumer.options import Deserializer
+from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.reading import CompletedFetch, PartitionReader
 from pylog.errors import ClosedError, PylogError, RecordDeserializationError, UnknownTopicOrPartitionError
 from pylog.log.partition_log import PartitionLog
@@ -27,6 +27,7 @@ from pylog.log_manager import LogManager
 from pylog.record.arrays import numbers_of
 from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
+from pylog.serializers import Conversion, conversion_of
 from pylog.topics.kept import IsDeleted
 
 
@@ -45,10 +46,17 @@ class FetchedRecords(NamedTuple):
 
 
 class Deserializers(NamedTuple):
-    """The functions that turn keys and values into objects."""
+    """The functions that turn keys and values into objects.
 
-    key: Deserializer | None
-    value: Deserializer | None
+    Attributes:
+        key, value: functions of the bytes; None if there is none, or if it needs more than the bytes.
+        full_key, full_value: the deserializers, if one of them also needs the topic and the headers; else None.
+    """
+
+    key: Callable[[bytes], Any] | None
+    value: Callable[[bytes], Any] | None
+    full_key: Conversion | None = None
+    full_value: Conversion | None = None
 
     def apply(self, records: list[Record]) -> list[Record]:
         """Returns the records with deserialized keys and values, up to the first one that fails.
@@ -56,12 +64,19 @@ class Deserializers(NamedTuple):
         Raises:
             RecordDeserializationError: the first record fails.
         """
-        if self.key is None and self.value is None:
+        needs_more = self.full_key is not None or self.full_value is not None
+        if self.key is None and self.value is None and not needs_more:
             return records
         done: list[Record] = []
         try:
             for record in records:
-                key, value = _object(self.key, record.key), _object(self.value, record.value)
+                if needs_more:
+                    key, value = (
+                        _full_object(self.full_key, record, record.key),
+                        _full_object(self.full_value, record, record.value),
+                    )
+                else:
+                    key, value = _object(self.key, record.key), _object(self.value, record.value)
                 done.append(Record(record.topic, record.partition, record.offset, record.timestamp, key, value, record.headers))
         except Exception as error:
             if not done:
@@ -69,7 +84,28 @@ class Deserializers(NamedTuple):
         return done
 
 
-def _object(make: Deserializer | None, data: bytes | None) -> Any:
+def deserializers_of(options: ConsumerOptions) -> Deserializers:
+    """Returns the deserializers of a consumer."""
+    key = conversion_of("key_deserializer", options.key_deserializer, "deserialize")
+    value = conversion_of("value_deserializer", options.value_deserializer, "deserialize")
+    if any(each is not None and each.of_record is not None for each in (key, value)):
+        return Deserializers(None, None, key, value)
+    return Deserializers(key and key.of_value, value and value.of_value)
+
+
+def _full_object(conversion: Conversion | None, record: Record, data: bytes | None) -> Any:
+    """Returns the object for a key or value, from a deserializer of any form."""
+    if conversion is None or conversion.of_record is None:
+        return _object(conversion and conversion.of_value, data)
+    if data is None and not conversion.takes_null:
+        return None
+    made = conversion.of_record(record.topic, record.headers, data)
+    if type(made) is CoroutineType:
+        refuse_awaitable(made)
+    return made
+
+
+def _object(make: Callable[[bytes], Any] | None, data: bytes | None) -> Any:
     if make is None or data is None:
         return data
     made = make(data)

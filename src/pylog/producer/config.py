@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypedDict
 
 from pylog import limits
-from pylog.arguments import check_callable, check_option_names, is_int
+from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
 from pylog.partitioner import DefaultPartitioner, Partitioner, PartitionFunction, RoundRobinPartitioner
 from pylog.record.types import Header, K, V
+from pylog.serializers import RecordHeaders, SerializesRecords, calls_of, conversion_of
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
 _INSTEAD: Final = {  # what replaces kafka-python's other options
@@ -25,7 +26,7 @@ _INSTEAD: Final = {  # what replaces kafka-python's other options
     "transactional_id": "there are no transactions; enable_idempotence appends each batch exactly once",
 }
 PARTITIONERS: Final = ("default", "round_robin")
-Serializer = Callable[[Any], bytes | None]
+Serializer = Callable[..., bytes | None] | SerializesRecords[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,8 @@ class ProducerConfig:
         durability: what an acknowledgement promises; None is the topic's level, else the store's.
         partitioner: "default" (Kafka's: by the hash of the key, sticky without a key), "round_robin", or a callable that takes
             (key, all partitions, available partitions) and returns a partition. `send` calls it.
-        key_serializer: a callable that turns the key given to `send` into bytes or None.
+        key_serializer: turns the key given to `send` into bytes or None: a callable of the key, a callable of (key, topic,
+            headers), or an object with `serialize(topic, headers, data)`.
         value_serializer: the same for the value.
 
     Raises:
@@ -86,8 +88,8 @@ class ProducerConfig:
         if not isinstance(self.enable_idempotence, bool):
             raise InvalidArgumentError(f"enable_idempotence={self.enable_idempotence!r} is not True or False")
         for name in ("key_serializer", "value_serializer"):
-            check_callable(name, getattr(self, name), "; give a function that returns bytes, such as str.encode")
-            refuse_coroutine_function(name, getattr(self, name), "give a plain function")
+            conversion_of(name, getattr(self, name), "serialize")
+            refuse_coroutine_function(name, calls_of(getattr(self, name), "serialize"), "give a plain function")
         refuse_coroutine_function("partitioner", self.partitioner, "give a plain function")
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
             raise InvalidArgumentError(f"partitioner={self.partitioner!r} is not callable, nor one of {', '.join(PARTITIONERS)}")
@@ -117,8 +119,8 @@ class ProducerArguments(TypedDict, Generic[K, V], total=False):
     enable_idempotence: bool
     durability: Durability | str | None
     partitioner: str | PartitionFunction
-    key_serializer: Callable[[K], bytes | None] | None
-    value_serializer: Callable[[V], bytes | None] | None
+    key_serializer: Callable[[K], bytes | None] | Callable[[K, str, RecordHeaders], bytes | None] | SerializesRecords[K] | None
+    value_serializer: Callable[[V], bytes | None] | Callable[[V, str, RecordHeaders], bytes | None] | SerializesRecords[V] | None
 
 
 class SendArguments(TypedDict, Generic[K], total=False):

@@ -17,7 +17,7 @@ from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLarg
 from pylog.factory_made import FactoryMade
 from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
-from pylog.producer.config import ProducerConfig, Serializer, called_partitioner
+from pylog.producer.config import ProducerConfig, called_partitioner
 from pylog.producer.core import ProducerCore
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, Routes, too_large
@@ -26,6 +26,7 @@ from pylog.record.builder import keyless
 from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import BatchMetadata, Header, K, V
+from pylog.serializers import Conversion, conversion_of
 from pylog.times import timestamp_of, timestamp_problem
 
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
@@ -59,7 +60,9 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         self._routes = Routes()
         self._plain = self._routes.plain
         manager.kept.add(self._routes)
-        self._looks_closer = bool(config.key_serializer or config.value_serializer or called_partitioner(config))
+        self._key = conversion_of("key_serializer", config.key_serializer, "serialize")
+        self._value = conversion_of("value_serializer", config.value_serializer, "serialize")
+        self._looks_closer = any(each is not None for each in (self._key, self._value, called_partitioner(config)))
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # missing if an argument was refused
@@ -142,9 +145,9 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         """Accepts a record with any option: checks all of it first."""
         self._buffer.check_open()
         route = self._route(topic)
-        key_bytes = _serialized("key", self.config.key_serializer, key)
-        value_bytes = _serialized("value", self.config.value_serializer, value)
         pairs = _checked_headers(headers)
+        key_bytes = _serialized("key", self._key, key, topic, pairs)
+        value_bytes = _serialized("value", self._value, value, topic, pairs)
         if key_bytes is None and route.compacted and self._renewed(route).compacted:
             raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
@@ -325,9 +328,15 @@ def _is_pair(name: object = None, value: object = None, *more: object) -> bool:
 # ---- the arguments of `send` -----------------------------------------------------------------------------------------------
 
 
-def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes | None:
+def _serialized(name: str, serializer: Conversion | None, given: Any, topic: str, headers: tuple[Header, ...]) -> bytes | None:
     """Returns a key or value as bytes or None, serialized if there is a serializer."""
-    made = given if serializer is None else serializer(given)
+    if serializer is None:
+        made = given
+    elif serializer.of_value is not None:
+        made = serializer.of_value(given)
+    else:
+        assert serializer.of_record is not None
+        made = serializer.of_record(topic, headers, given)
     if made is None or type(made) is bytes:
         return made
     if isinstance(made, bytes | bytearray | memoryview):

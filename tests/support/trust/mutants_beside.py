@@ -352,4 +352,20 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         tests=(_CLOSED + "test_a_lock_file_that_is_closed_says_so_and_no_other_file_is_locked_or_cut[is_current-meanwhile]",),
         why="A call beside `close` takes its own lock file for a removed one.",
     ),
+    Mutant(
+        name="an_object_that_deserializes_does_not_get_null",
+        file="pylog/serializers.py",
+        text="    return Conversion(of_record=found, takes_null=True)\n",
+        replacement="    return Conversion(of_record=found)\n",
+        tests=("tests/test_serializers.py::test_a_deserializer_gets_the_topic_and_the_headers_and_only_an_object_gets_null",),
+        why="An object that turns null into a value is not asked.",
+    ),
+    Mutant(
+        name="a_false_serializer_is_ignored",
+        file="pylog/producer/producer.py",
+        text="any(each is not None for each in (self._key, self._value, called_partitioner(config)))\n",
+        replacement="bool(config.key_serializer or config.value_serializer or called_partitioner(config))\n",
+        tests=("tests/test_serializers.py::test_a_serializer_whose_truth_value_is_false_is_called",),
+        why="A serializer with a length of 0 is not called, and bytes are stored as they were given.",
+    ),
 )
