@@ -130,7 +130,7 @@ def check_ours(directory: Path) -> None:
     """Raises DemoError if the demo did not create the directory, or if it has other topics or another writer."""
     if not directory.is_dir() or (any(directory.iterdir()) and not (directory / MARKER).is_file()):
         raise DemoError(f"{directory} exists and was not made by the demo; name another directory: ./dev demo DIRECTORY")
-    with pylog.open(directory) as store:  # takes the writer's lock
+    with pylog.open(directory, create=True) as store:  # takes the writer's lock; the marker may be the only file
         others = sorted(set(store.topics()) - {TOPIC})
     if others:
         raise DemoError(
@@ -203,7 +203,7 @@ def write(directory: Path, events: pa.Table) -> None:
     load_kernels()
     # A segment holds at most a month of event time (Kafka's default is a week). Retention is off: events of 2013 are older than
     # any limit, and a broker that you hand the directory to would remove them.
-    with pylog.open(directory) as store:
+    with pylog.open(directory, create=True) as store:
         store.create_topic(
             TOPIC, partition_count=PARTITIONS, compression_type="zstd", segment_ms=31 * 86_400_000, retention_ms=-1
         )

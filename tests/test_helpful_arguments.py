@@ -152,6 +152,28 @@ def test_the_import_on_windows_says_where_pylog_runs() -> None:
     assert done.stderr.splitlines()[-1].startswith("ImportError: pylog runs on Linux and macOS; on Windows use WSL 2")
 
 
+@pytest.mark.parametrize("others", [["tmux-0/"], ["notes.txt"], ["photos-2024/", "notes.txt", "photos-2024/beach.jpg"]], ids=str)
+def test_a_directory_with_other_files_gets_no_locks_and_no_topics(tmp_path: Path, others: list[str]) -> None:
+    for name in others:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(pylog.NotALogDirectoryError, match=r"neither empty nor a log directory.*create=True"):
+        pylog.open(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+    with pylog.open(tmp_path, create=True) as store:
+        store.create_topic("orders")
+    with pylog.open(tmp_path) as store:
+        assert "orders" in store.topics()
+
+
+@pytest.mark.parametrize("others", [[], ["lost+found/"], [".gitkeep"]], ids=str)
+def test_a_directory_with_no_files_but_the_systems_is_a_new_store(tmp_path: Path, others: list[str]) -> None:
+    for name in others:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    with pylog.open(tmp_path) as store:
+        assert store.create_topic("orders").partition_count == 1
+
+
 def test_a_catalog_of_a_newer_pylog_is_refused_with_the_advice_to_upgrade(store: pylog.Store) -> None:
     catalog = Path(store.path) / "pylog.json"
     catalog.write_text(catalog.read_text().replace('"version": 1', '"version": 9'))

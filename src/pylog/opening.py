@@ -37,6 +37,7 @@ def open_store(
     mode: str = "rw",
     *,
     durability: Durability | str = Durability.SYNC,
+    create: bool = False,
     exclusive: bool = False,
     lock_timeout_ms: int = 30_000,
     tick_interval_ms: int | None = None,
@@ -53,6 +54,8 @@ def open_store(
         path: the directory. With mode "rw" it is created if it does not exist.
         mode: "rw", or "r": take no lock and write nothing. "r" works while a broker is running and on read-only media.
         durability: the guarantee of acknowledgements if neither the call nor the topic sets one.
+        create: true to use a directory that has other files and no topics. By default, only a new or empty directory and a log
+            directory are accepted, so that a wrong path gets no files.
         exclusive: exclude all other writing processes. Appends then skip checks for them and cost a few microseconds less.
         lock_timeout_ms: how long a call waits while another process changes the same partition.
         tick_interval_ms: call `tick` that often in the background. Default: never.
@@ -68,7 +71,8 @@ def open_store(
         A `Store`. Close it, or use it in a `with` statement.
 
     Raises:
-        NotALogDirectoryError: the path is missing, is not a directory, or may not be accessed.
+        NotALogDirectoryError: the path is missing, is not a directory, or may not be accessed; or the directory has other files
+            and no topics, and `create` is false.
         StoreLockedError: a broker or a pylog process with `exclusive=True` has it open; with `exclusive=True`, any writer.
         InvalidArgumentError: an argument is invalid.
 
@@ -80,6 +84,7 @@ def open_store(
     options = StoreOptions(
         mode=mode,
         durability=Durability.of(durability),
+        create=create,
         exclusive=exclusive,
         lock_timeout_ms=lock_timeout_ms,
         tick_interval_ms=tick_interval_ms,

@@ -27,6 +27,7 @@ class StoreOptions:
 
     mode: str = "rw"
     durability: Durability = Durability.SYNC
+    create: bool = False
     exclusive: bool = False
     lock_timeout_ms: int = 30_000
     tick_interval_ms: int | None = None

@@ -21,7 +21,7 @@ from pylog.staging.names import sweep
 from pylog.topics.changes import TopicChanges
 from pylog.topics.finishing import finish_changes, is_finished
 from pylog.topics.kept import IsDeleted
-from pylog.topics.listing import partitions_in
+from pylog.topics.listing import check_usable, partitions_in
 from pylog.topics.making import make_root
 from pylog.topics.partitions import directory_name
 
@@ -70,6 +70,8 @@ class RootDirectory:
         if not self._fs.exists(self._path):
             make_root(self._fs, self._path)
         self._fs.check_directory(self._path, write=True)
+        if not options.create:
+            check_usable(self._fs, self._path)
         exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms
         self.locks = StoreLocks(self._fs, self._path, clock, exclusive=exclusive, timeout_ms=timeout_ms)
         self._fs.hold(self.locks.keep_brokers_out)

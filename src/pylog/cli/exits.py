@@ -64,7 +64,7 @@ def ended(call: Callable[[], int | None]) -> int:
         return code
     except PylogError as error:
         _detach_output()  # the output so far comes before the error message
-        complain(str(error))
+        complain(str(error).replace(", or pass create=True to use this one", ""))  # commands have no such option
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         _detach_output()

@@ -206,6 +206,7 @@ class _Clusters:
                 name,
                 settings.mode,
                 durability=settings.durability or Durability.SYNC,
+                create=True,  # the directory was named for this
                 tick_interval_ms=_UPKEEP_MS if settings.mode == "rw" and settings.clock is None else None,
                 clock=settings.clock,
             )

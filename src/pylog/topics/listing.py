@@ -10,13 +10,13 @@ from pylog import limits
 from pylog.arguments import did_you_mean
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
-from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
+from pylog.errors import CorruptionError, NotALogDirectoryError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileKind, FileSystem, at_most, join
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import CATALOG, CATALOGS, Catalog, parsed_catalog, without
 from pylog.topics.links import is_partition
 from pylog.topics.partitions import directory_name, partition_of
-from pylog.topics.signs import META_PROPERTIES, is_log_directory
+from pylog.topics.signs import META_PROPERTIES, is_log_directory, is_unused
 from pylog.topics.topic import Topic
 
 
@@ -48,6 +48,19 @@ def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
         hint = did_you_mean(name, public) or f"; it has {', '.join(public[:10]) or 'none'}"
         raise UnknownTopicOrPartitionError(f"{root} has no topic {name!r}{hint}", path=root)
     return found[name]
+
+
+def check_usable(fs: FileSystem, root: str) -> None:
+    """Refuses a directory that is neither empty nor a log directory, so that a wrong path gets no lock files and no topics.
+
+    Raises:
+        NotALogDirectoryError: it has files or directories, and nothing of a broker or of pylog.
+    """
+    entries = fs.list(root)
+    if is_unused(entries) or is_log_directory(entries) or partitions_in(fs, root, entries):
+        return
+    message = f"{root} is neither empty nor a log directory: it has {min(entry.name for entry in entries)!r}"
+    raise NotALogDirectoryError(f"{message}; name a new directory, or pass create=True to use this one", path=root)
 
 
 def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> dict[str, TopicPartition]:

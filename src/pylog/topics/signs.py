@@ -15,6 +15,16 @@ _CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, HIGH_WATERMARK)
 _SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, CLEAN_SHUTDOWN, KAFKA_LOCK, PYLOG_LOCK, *_CHECKPOINTS})
 
 
+_OF_THE_SYSTEM: Final = frozenset(
+    {"lost+found", ".DS_Store", ".gitignore", ".gitkeep", ".keep"}
+)  # in a directory meant to be empty
+
+
+def is_unused(entries: Iterable[DirectoryEntry]) -> bool:
+    """Whether a directory with these entries is empty, except for files that file systems and tools put into each directory."""
+    return all(entry.name in _OF_THE_SYSTEM for entry in entries)
+
+
 def is_log_directory(entries: Iterable[DirectoryEntry]) -> bool:
     """Whether a directory with these entries belongs to a broker or to pylog."""
     return any(entry.name in _SIGNS for entry in entries)

@@ -10,6 +10,14 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="any_directory_becomes_a_store",
+        file="pylog/root_directory.py",
+        text="        if not options.create:\n            check_usable(self._fs, self._path)\n",
+        replacement="",
+        tests=("tests/test_helpful_arguments.py::test_a_directory_with_other_files_gets_no_locks_and_no_topics",),
+        why="A wrong path gets lock files, and then its directories count as topics.",
+    ),
+    Mutant(
         name="missing_partitions_are_listed_one_by_one",
         file="pylog/log_manager.py",
         text="        if not self._opener.names(key):\n",
