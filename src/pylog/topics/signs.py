@@ -8,6 +8,7 @@ from typing import Final
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
 from pylog.fs import DirectoryEntry
+from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG
 
 META_PROPERTIES: Final = "meta.properties"  # which broker it is; in its directories only
@@ -26,5 +27,8 @@ def is_unused(entries: Iterable[DirectoryEntry]) -> bool:
 
 
 def is_log_directory(entries: Iterable[DirectoryEntry]) -> bool:
-    """Whether a directory with these entries belongs to a broker or to pylog."""
-    return any(entry.name in _SIGNS for entry in entries)
+    """Whether a directory with these entries belongs to a broker or to pylog.
+
+    A power loss can leave nothing but a file that was being replaced.
+    """
+    return any(entry.name.removesuffix(TEMPORARY) in _SIGNS for entry in entries)
