@@ -15,7 +15,7 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.clock import ManualClock
-from pylog.errors import StorageFailedError, SyncFailedError
+from pylog.errors import OffsetOutOfRangeError, StorageFailedError, SyncFailedError
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
 from pylog.store import Store
@@ -276,7 +276,8 @@ def test_a_sealed_segment_left_as_the_last_one_is_not_cut_by_the_next_truncation
                 log = stores.enter_context(pylog.open("/s", fs=fs, clock=ManualClock(NOW))).log("t")
             ends_met.add(log.end_offset)
             for end in (7, 6, 2):
-                log.truncate(min(end, log.end_offset))
+                with contextlib.suppress(OffsetOutOfRangeError):  # the first truncation went further, before it failed
+                    log.truncate(end)
                 assert log.end_offset <= end
                 assert values(log) == digits(range(log.end_offset))
             assert log.append(digit(2)) == 2
