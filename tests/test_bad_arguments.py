@@ -80,7 +80,7 @@ def test_names_that_would_collide_are_refused(tmp_path: Path, taken: str, name: 
 def test_a_file_where_a_partition_would_go_is_noticed_before_anything_is_made(tmp_path: Path, kind: str, number: int) -> None:
     path = tmp_path / f"orders-{number}"
     (tmp_path / "elsewhere").mkdir()
-    with pylog.open(tmp_path) as store:
+    with pylog.open(tmp_path, create=True) as store:
         if number:
             store.create_topic("orders")
         {"file": path.touch, "link": lambda: path.symlink_to(tmp_path / "elsewhere"), "fifo": lambda: os.mkfifo(path)}[kind]()
