@@ -397,7 +397,10 @@ def touched(some: dict[str, Case], directory: Path) -> dict[str, list[str]]:
 
 
 def _in_child(case: Case, root: Path, watch: Watch) -> list[str]:
-    gc.collect()  # the case before may have left stores to be collected
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(1)  # a thread of the case before may hold its store
+    gc.collect()
     watch.touched = []
 
     async def main(store: pylog.Store) -> None:

@@ -9,6 +9,6 @@ __path__: Final[list[str]] = []  # so that a missing module below is refused in 
 
 def __getattr__(name: str) -> NoReturn:
     """Refuses all other names in words."""
-    if name.startswith("__"):
+    if name.startswith(("__", "pytest")):  # Python and pytest ask every module for such names
         raise AttributeError(name)
     raise ImportError(f"pylog.compat has no network and no record formats of kafka-python, so there is no {name}")
