@@ -42,9 +42,9 @@ def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) 
 
 def header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
     """Returns each record's headers as a tuple of pairs."""
-    ends = numbers_of(column.offsets, np.int32).tolist()
+    ends = numbers_of(column.offsets, np.int32)
     if ends[0] == ends[-1]:
         return repeat(())
     pairs = column.values
     names, values = pairs.field("key").to_pylist(), pairs.field("value").to_pylist()
-    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends)]
+    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends.tolist())]
