@@ -229,6 +229,56 @@ def _async_consumer_that_closes(s: Scene) -> None:
     asyncio.run(use())
 
 
+_OF_ITS_OWN: Final = [
+    "assign",
+    "committed",
+    "getmany",
+    "getone",
+    "seek_to_committed",
+    "start",
+    "stop",
+    "subscribe",
+    "unsubscribe",
+]
+
+
+def _before_a_read(s: Scene, change: Callable[[], object]) -> None:
+    """The consumer's thread makes the change before the next read."""
+    change()
+    s.run(s.reading.position(T))
+
+
+def _async_subscription(s: Scene) -> None:
+    """A consumer of its own, because what it reads is changed and taken away."""
+
+    async def use() -> None:
+        consumer = AsyncConsumer(s.store.consumer(auto_offset_reset="earliest", group_id="async"))
+        await consumer.start()
+        consumer.subscribe(["t"])
+        await consumer.getmany(timeout_ms=100, max_records=5)
+        consumer.unsubscribe()
+        await consumer.stop()
+        consumer = AsyncConsumer(s.store.consumer(auto_offset_reset="earliest", group_id="async"))
+        consumer.assign([T])
+        await consumer.committed(T)
+        await consumer.seek_to_committed(T)
+        consumer.seek(T, 0)
+        await consumer.getone()
+        await consumer.stop()
+
+    asyncio.run(use())
+
+
+def _async_producer_of_its_own(s: Scene) -> None:
+    async def use() -> None:
+        producer = AsyncProducer(s.store.producer())
+        await producer.start()
+        await producer.send_and_wait("t", b"x")
+        await producer.stop()
+
+    asyncio.run(use())
+
+
 def _start(s: Scene) -> int:
     return s.log.start_offset
 
@@ -301,6 +351,19 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "AsyncConsumer.close": _async_consumer_that_closes,
     "AsyncConsumer.poll": lambda s: _poll_async(s, s.reading.poll),
     "AsyncConsumer.poll_arrow": lambda s: _poll_async(s, s.reading.poll_arrow),
+    **dict.fromkeys(
+        [f"AsyncConsumer.{name}" for name in _OF_ITS_OWN],
+        _async_subscription,
+    ),
+    **dict.fromkeys([f"AsyncProducer.{name}" for name in ("send_and_wait", "start", "stop")], _async_producer_of_its_own),
+    "AsyncConsumer.beginning_offsets": lambda s: s.run(s.reading.beginning_offsets([T])),
+    "AsyncConsumer.end_offsets": lambda s: s.run(s.reading.end_offsets([T])),
+    "AsyncConsumer.offsets_for_times": lambda s: s.run(s.reading.offsets_for_times({T: 0})),
+    "AsyncConsumer.position": lambda s: s.run(s.reading.position(T)),
+    "AsyncConsumer.seek": lambda s: _before_a_read(s, lambda: s.reading.seek(T, 0)),
+    "AsyncConsumer.pause": lambda s: _before_a_read(s, s.reading.pause),
+    "AsyncConsumer.resume": lambda s: _before_a_read(s, s.reading.resume),
+    "AsyncProducer.partitions_for": lambda s: s.run(s.sending.partitions_for("t")),
     "AsyncConsumer.commit": lambda s: s.run(s.reading.run(pylog.Consumer.end_offsets, [T])),
     "AsyncConsumer.run": lambda s: s.run(s.reading.run(pylog.Consumer.position, T)),
     "AsyncConsumer.wakeup": _woken_async,
