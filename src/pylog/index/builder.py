@@ -7,14 +7,12 @@ The writer takes snapshots between two calls of `add` and publishes them; reader
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 
 from pylog.errors import CorruptionError
 from pylog.index.entries import (
-    BYTES_SINCE_ENTRY,
     DONE,
     FULL,
     INDEXED_OFFSET,
@@ -32,13 +30,12 @@ from pylog.index.entries import (
 )
 from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex
+from pylog.index.pure import add_batch
 from pylog.index.table import read_only
 from pylog.index.time_index import TimeIndex
-from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES, INT32_MAX
+from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 
-_OFFSET_ENTRY: Final = Struct(">ii")  # relative offset, position
-_TIME_ENTRY: Final = Struct(">qi")  # timestamp, relative offset
 _FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
 
 
@@ -142,40 +139,19 @@ class SegmentIndexBuilder:
         >>> builder.max_timestamp
         7
         """
-        numbers, last_offset = self._numbers, column[LAST_OFFSET]
-        batch_position, is_possible = position + column[POSITION], 0 <= last_offset - self.base_offset <= INT32_MAX
-        is_due = numbers[BYTES_SINCE_ENTRY] > self.interval_bytes
-        if (
-            not is_possible
-            or batch_position > INT32_MAX
-            or (is_due and not self._has_indexed(column, last_offset, batch_position))
-        ):
+        status = add_batch(
+            self._numbers,
+            column[LAST_OFFSET],
+            position + column[POSITION],
+            column[SIZE],
+            column[MAX_TIMESTAMP],
+            self.base_offset,
+            self.interval_bytes,
+            self._offsets,
+            self._times,
+        )
+        if status != DONE:  # a table is full, or the batch is refused
             self.add(np.array(column, np.int64).reshape(-1, 1), 1, position=position)
-            return
-        if column[MAX_TIMESTAMP] > numbers[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with the largest timestamp counts
-            numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET] = column[MAX_TIMESTAMP], last_offset
-        numbers[BYTES_SINCE_ENTRY] += column[SIZE]
-
-    def _has_indexed(self, column: Sequence[int], last_offset: int, position: int) -> bool:
-        """Appends the entries of a batch; changes nothing and returns False if a table is full, or the batch does not follow."""
-        numbers, timestamp = self._numbers, column[MAX_TIMESTAMP]
-        at, time_at = numbers[OFFSET_COUNT] * OFFSET_ENTRY_SIZE, numbers[TIME_COUNT] * TIME_ENTRY_SIZE
-        if at + OFFSET_ENTRY_SIZE > len(self._offsets) or time_at + TIME_ENTRY_SIZE > len(self._times):
-            return False
-        largest, largest_offset = numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET]
-        if timestamp > largest:
-            largest, largest_offset = timestamp, last_offset
-        is_later = largest > numbers[INDEXED_TIMESTAMP]
-        if last_offset <= numbers[INDEXED_OFFSET] or (is_later and largest_offset < numbers[INDEXED_TIMESTAMP_OFFSET]):
-            return False
-        _OFFSET_ENTRY.pack_into(self._offsets, at, last_offset - self.base_offset, position)
-        numbers[OFFSET_COUNT] += 1
-        numbers[INDEXED_OFFSET], numbers[BYTES_SINCE_ENTRY] = last_offset, 0
-        if is_later:
-            _TIME_ENTRY.pack_into(self._times, time_at, largest, largest_offset - self.base_offset)
-            numbers[TIME_COUNT] += 1
-            numbers[INDEXED_TIMESTAMP], numbers[INDEXED_TIMESTAMP_OFFSET] = largest, largest_offset
-        return True
 
     def finish(self) -> None:
         """Appends the time entry of a segment that rolls or closes, with the largest timestamp, if it is missing. O(1).

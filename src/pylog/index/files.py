@@ -20,6 +20,8 @@ TIME_ENTRY_SIZE: Final = 12
 TIME_OFFSET_AT: Final = 8
 _OFFSET_ENTRY: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
 TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+OFFSET_FIELDS: Final = struct.Struct(">ii")  # of an offset entry: relative offset, position
+TIME_FIELDS: Final = struct.Struct(">qi")  # of a time entry: timestamp, relative offset
 _INT32: Final = struct.Struct(">i")
 
 # ---- search: O(log n) ------------------------------------------------------------------------------------------------------

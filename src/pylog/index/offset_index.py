@@ -5,14 +5,11 @@ Entries are (last offset of a batch, position of that batch), sparse, strictly i
 
 from __future__ import annotations
 
-import struct
 from typing import Any, ClassVar, NamedTuple
 
 from pylog.index.entries import lookup_offset
-from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, count_at_most, valid_offset_entries
+from pylog.index.files import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, POSITION_AT, count_at_most, valid_offset_entries
 from pylog.index.table import EntryTable, is_damaged, read_only
-
-_ENTRY = struct.Struct(">ii")
 
 
 class OffsetPosition(NamedTuple):
@@ -131,7 +128,7 @@ class OffsetIndex(EntryTable):
         >>> OffsetIndex(10, read_only(bytes.fromhex("0000000500001388")), 1).entry(0)
         OffsetPosition(offset=15, position=5000)
         """
-        relative, position = _ENTRY.unpack_from(self.table, self._position_of(index))
+        relative, position = OFFSET_FIELDS.unpack_from(self.table, self._position_of(index))
         return OffsetPosition(self.base_offset + relative, position)
 
     @property

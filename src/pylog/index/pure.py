@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Any, Final
+from typing import Any
 
 from pylog.index.entries import (
     BYTES_SINCE_ENTRY,
@@ -21,42 +20,31 @@ from pylog.index.entries import (
     STATUS,
     TIME_COUNT,
 )
+from pylog.index.files import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, TIME_ENTRY_SIZE, TIME_FIELDS
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from pylog.record.kernel import work_of
-
-_OFFSET: Final = Struct(">ii")  # relative offset, position
-_TIME: Final = Struct(">qi")  # timestamp, relative offset
-
+from pylog.record.pure import floor
 
 # ---- search --------------------------------------------------------------------------------------------------------------------
 
 
-def _floor(table: Any, entry: Struct, count: int, key: int) -> tuple[int, int] | None:
-    """Returns the last of `count` entries whose first field is at most `key`."""
-    low, high = 0, min(count, len(table) // entry.size)
-    while low < high:
-        middle = (low + high) >> 1
-        if entry.unpack_from(table, middle * entry.size)[0] <= key:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return None
-    first, second = entry.unpack_from(table, (low - 1) * entry.size)
-    return first, second
-
-
 def lookup_offset(table: Any, count: int, base_offset: int, offset: int) -> tuple[int, int]:
     """See `entries.lookup_offset`. Cost: about 4 µs."""
-    found = _floor(table, _OFFSET, count, offset - base_offset) if offset >= base_offset else None
-    return (base_offset, 0) if found is None else (base_offset + found[0], found[1])
+    found = floor(table, OFFSET_FIELDS, count, offset - base_offset) if offset >= base_offset else -1
+    if found < 0:
+        return base_offset, 0
+    relative, position = OFFSET_FIELDS.unpack_from(table, found * OFFSET_ENTRY_SIZE)
+    return base_offset + relative, position
 
 
 def lookup_timestamp(table: Any, count: int, base_offset: int, timestamp: int) -> tuple[int, int]:
     """See `entries.lookup_timestamp`. Cost: about 4 µs."""
-    found = _floor(table, _TIME, count, timestamp)
-    return (-1, base_offset) if found is None else (found[0], base_offset + found[1])
+    found = floor(table, TIME_FIELDS, count, timestamp)
+    if found < 0:
+        return -1, base_offset
+    largest, relative = TIME_FIELDS.unpack_from(table, found * TIME_ENTRY_SIZE)
+    return largest, base_offset + relative
 
 
 # ---- making entries ------------------------------------------------------------------------------------------------------------
@@ -86,39 +74,63 @@ def index_batches(
     new[STATUS] = DONE
     rows = columns[[LAST_OFFSET, POSITION, SIZE, MAX_TIMESTAMP], index:end].T.tolist() if index < end else ()
     for last_offset, start, size, largest in rows:
-        batch_position = position + start
-        if not base_offset <= last_offset <= base_offset + INT32_MAX or batch_position > INT32_MAX:
-            new[STATUS] = OUT_OF_RANGE
+        new[STATUS] = add_batch(
+            new, last_offset, position + start, size, largest, base_offset, interval, offset_table, time_table
+        )
+        if new[STATUS] != DONE:
             break
-        if largest > new[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with it counts (4.2.1)
-            new[LARGEST_TIMESTAMP], new[LARGEST_TIMESTAMP_OFFSET] = largest, last_offset
-        if new[BYTES_SINCE_ENTRY] > interval:
-            new[STATUS] = _add_entries(new, last_offset, batch_position, base_offset, offset_table, time_table)
-            if new[STATUS] != DONE:
-                break
-            new[BYTES_SINCE_ENTRY] = 0
-        new[BYTES_SINCE_ENTRY] += size
         index += 1
     state[: len(new)] = new
     return index
 
 
-def _add_entries(new: list[int], last_offset: int, position: int, base_offset: int, offset_table: Any, time_table: Any) -> int:
+def add_batch(
+    state: Any,
+    last_offset: int,
+    position: int,
+    size: int,
+    timestamp: int,
+    base_offset: int,
+    interval: int,
+    offset_table: Any,
+    time_table: Any,
+) -> int:
+    """Adds one batch as `index_batches` does, and returns the status. Cost: 0.5 µs.
+
+    Args:
+        state: as for `index_batches`, as any sequence. If the status is not DONE, only the largest timestamp has changed.
+        last_offset, position, size, timestamp: of the batch; the position is that in the file, the timestamp the largest one.
+        base_offset, interval, offset_table, time_table: as for `index_batches`.
+    """
+    if not base_offset <= last_offset <= base_offset + INT32_MAX or position > INT32_MAX:
+        return OUT_OF_RANGE
+    if timestamp > state[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with it counts (4.2.1)
+        state[LARGEST_TIMESTAMP], state[LARGEST_TIMESTAMP_OFFSET] = timestamp, last_offset
+    if state[BYTES_SINCE_ENTRY] > interval:
+        status = _add_entries(state, last_offset, position, base_offset, offset_table, time_table)
+        if status != DONE:
+            return status
+        state[BYTES_SINCE_ENTRY] = 0
+    state[BYTES_SINCE_ENTRY] += size
+    return DONE
+
+
+def _add_entries(state: Any, last_offset: int, position: int, base_offset: int, offset_table: Any, time_table: Any) -> int:
     """Writes the entries of one batch after the tables' last ones; returns the status."""
-    later = new[LARGEST_TIMESTAMP] > new[INDEXED_TIMESTAMP]
-    falls = later and new[LARGEST_TIMESTAMP_OFFSET] < new[INDEXED_TIMESTAMP_OFFSET]
-    if last_offset <= new[INDEXED_OFFSET] or falls:  # 4.2.5, 5.3
+    later = state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]
+    falls = later and state[LARGEST_TIMESTAMP_OFFSET] < state[INDEXED_TIMESTAMP_OFFSET]
+    if last_offset <= state[INDEXED_OFFSET] or falls:  # 4.2.5, 5.3
         return OUT_OF_ORDER
-    at, time_at = new[OFFSET_COUNT] * _OFFSET.size, new[TIME_COUNT] * _TIME.size
-    if len(offset_table) - at < _OFFSET.size or len(time_table) - time_at < _TIME.size:
+    at, time_at = state[OFFSET_COUNT] * OFFSET_ENTRY_SIZE, state[TIME_COUNT] * TIME_ENTRY_SIZE
+    if len(offset_table) - at < OFFSET_ENTRY_SIZE or len(time_table) - time_at < TIME_ENTRY_SIZE:
         return FULL
-    _OFFSET.pack_into(offset_table, at, last_offset - base_offset, position)
-    new[OFFSET_COUNT] += 1
-    new[INDEXED_OFFSET] = last_offset
+    OFFSET_FIELDS.pack_into(offset_table, at, last_offset - base_offset, position)
+    state[OFFSET_COUNT] += 1
+    state[INDEXED_OFFSET] = last_offset
     if later:  # otherwise the last entry already has that timestamp (5.3 rule 4)
-        relative = new[LARGEST_TIMESTAMP_OFFSET] - base_offset
-        _TIME.pack_into(time_table, time_at, new[LARGEST_TIMESTAMP], relative)
-        new[TIME_COUNT] += 1
-        new[INDEXED_TIMESTAMP] = new[LARGEST_TIMESTAMP]
-        new[INDEXED_TIMESTAMP_OFFSET] = new[LARGEST_TIMESTAMP_OFFSET]
+        relative = state[LARGEST_TIMESTAMP_OFFSET] - base_offset
+        TIME_FIELDS.pack_into(time_table, time_at, state[LARGEST_TIMESTAMP], relative)
+        state[TIME_COUNT] += 1
+        state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
+        state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]
     return DONE

@@ -5,14 +5,11 @@ Entries are (largest timestamp so far, last offset of the batch that holds it), 
 
 from __future__ import annotations
 
-import struct
 from typing import Any, ClassVar, NamedTuple
 
 from pylog.index.entries import lookup_timestamp
-from pylog.index.files import TIME_ENTRY_SIZE, TIME_OFFSET_AT, valid_time_entries
+from pylog.index.files import TIME_ENTRY_SIZE, TIME_FIELDS, TIME_OFFSET_AT, valid_time_entries
 from pylog.index.table import EntryTable, is_damaged, read_only
-
-_ENTRY = struct.Struct(">qi")
 
 
 class TimestampOffset(NamedTuple):
@@ -90,7 +87,7 @@ class TimeIndex(EntryTable):
         >>> TimeIndex(10, read_only(bytes.fromhex("00000000000454c300000005")), 1).entry(0)
         TimestampOffset(timestamp=283843, offset=15)
         """
-        timestamp, relative = _ENTRY.unpack_from(self.table, self._position_of(index))
+        timestamp, relative = TIME_FIELDS.unpack_from(self.table, self._position_of(index))
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     @property

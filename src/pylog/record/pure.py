@@ -96,6 +96,18 @@ def varint(data: Any, at: int) -> tuple[int, int]:
     return (bits >> 1) ^ -(bits & 1), at + 1
 
 
+def floor(table: Any, entry: Struct, count: int, key: int) -> int:
+    """Returns the last of `count` sorted entries of a table whose first field is at most `key`; -1 if there is none."""
+    low, high = 0, min(count, len(table) // entry.size)
+    while low < high:
+        middle = (low + high) >> 1
+        if entry.unpack_from(table, middle * entry.size)[0] <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
 # ---- framing -------------------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +229,23 @@ def parse_headers(data: bytes, at: int, end: int) -> int:
     return at
 
 
+def record_head(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """Returns (timestamp delta, offset delta, next position, end) of a record (storage-format 1.5.1).
+
+    Raises:
+        ValueError, IndexError: it does not parse, or exceeds the data.
+    """
+    size, at = varint(data, at)
+    end = at + size
+    if size < 1 or end > len(data):
+        raise ValueError("a record exceeds its batch")
+    timestamp_delta, at = varint(data, at + 1)
+    offset_delta, at = varint(data, at)
+    if at > end:
+        raise ValueError("a record exceeds its size")
+    return timestamp_delta, offset_delta, at, end
+
+
 def _field(data: bytes, at: int, end: int, least_after: int) -> tuple[bytes | None, int]:
     """Returns (key or value, next position) of a record that ends at `end`."""
     bits = data[at]
@@ -238,12 +267,7 @@ def _parsed(data: bytes, count: int, delta_end: int) -> _Rows:
     rows = _Rows()
     end, at, previous = len(data), HEADER_SIZE, -1
     for _ in range(count):
-        size, at = varint(data, at)
-        record_end = at + size
-        if size < 1 or record_end > end:
-            raise ValueError("a record exceeds its batch")
-        timestamp_delta, at = varint(data, at + 1)
-        offset_delta, at = varint(data, at)
+        timestamp_delta, offset_delta, at, record_end = record_head(data, at)
         key, at = _field(data, at, record_end, 0)
         if not previous < offset_delta <= delta_end:
             raise ValueError("the offsets of a batch do not rise")

@@ -23,7 +23,7 @@ from pylog.record.finding import (
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, LOG_APPEND_TIME_BIT
 from pylog.record.kernel import WORK, work_of
 from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_RECORD, FULL, NOT_FOUND, NOT_PLAIN, OK
-from pylog.record.pure import FEW_HEADERS, frame, good_crc, header, parse_headers, varint, wrapped
+from pylog.record.pure import FEW_HEADERS, floor, frame, good_crc, header, parse_headers, record_head, varint, wrapped
 
 _OFFSET_ENTRY: Final = Struct(">II")  # relative offset, position
 _TIME_ENTRY: Final = Struct(">qi")  # timestamp, relative offset
@@ -70,7 +70,7 @@ def find_by_time(
     """See `finding.find_by_time`. Cost: as `find_record`."""
     data = memoryview(buffer)
     stop = min(end, buffer.size)
-    entry = _floor(times, _TIME_ENTRY, time_count, timestamp)
+    entry = floor(times, _TIME_ENTRY, time_count, timestamp)
     stamp, relative = _TIME_ENTRY.unpack_from(times, entry * _TIME_ENTRY.size) if entry >= 0 else (0, 0)
     named = base_offset + relative if entry >= 0 else -1
     from_offset = max(base_offset, offset, named)
@@ -81,21 +81,9 @@ def find_by_time(
     return _first_record(data, at, stop, count > 0, base_offset - 1, from_offset, offset, timestamp, True, result)
 
 
-def _floor(table: Any, entry: Struct, count: int, key: int) -> int:
-    """Returns the last entry of a table whose first field is at most `key`; -1 if there is none."""
-    low, high = 0, min(count, table.size // entry.size)
-    while low < high:
-        middle = (low + high) >> 1
-        if entry.unpack_from(table, middle * entry.size)[0] <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
-
-
 def _indexed_position(index: Any, count: int, relative: int, size: int) -> int:
     """Returns the position of the last entry at or below a relative offset, 0 if there is none or it is outside the file."""
-    entry = _floor(index, _OFFSET_ENTRY, count, relative)
+    entry = floor(index, _OFFSET_ENTRY, count, relative)
     position: int = _OFFSET_ENTRY.unpack_from(index, entry * _OFFSET_ENTRY.size)[1] if entry >= 0 else 0
     return position if position < size else 0
 
@@ -182,14 +170,7 @@ def _record_in(batch: bytes, start: int, fields: tuple[int, ...], offset: int, t
     base_timestamp = fields[8] if appended else fields[7]
     end, at = len(batch), HEADER_SIZE
     for _ in range(fields[12]):
-        size, at = varint(batch, at)
-        record_end = at + size
-        if size < 1 or record_end > end:
-            raise ValueError("a record exceeds its batch")
-        timestamp_delta, at = varint(batch, at + 1)
-        offset_delta, at = varint(batch, at)
-        if at > record_end:
-            raise ValueError("a record exceeds its size")
+        timestamp_delta, offset_delta, at, record_end = record_head(batch, at)
         stamp = base_timestamp if appended else wrapped(base_timestamp + timestamp_delta)
         found = wrapped(base + offset_delta)
         if found >= offset and stamp >= timestamp:
