@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from pylog import limits
 from pylog.clock import Clock
@@ -22,7 +21,6 @@ class GroupCommit:
 
     Args:
         source, clock, counters: the partition's.
-        lock: the log's.
         current: returns the writer of the log as it is now. Called under both locks.
         give_up: closes a writer whose files were replaced.
 
@@ -36,7 +34,6 @@ class GroupCommit:
         source: Source,
         clock: Clock,
         counters: Counters,
-        lock: Any,
         current: Callable[[], LogWriter],
         give_up: Callable[[LogWriter], None],
     ) -> None:
@@ -46,7 +43,6 @@ class GroupCommit:
         self._source = source
         self._clock = clock
         self._counters = counters
-        self._lock = lock
         self._current = current
         self._give_up = give_up
         self.requests = Requests(clock)

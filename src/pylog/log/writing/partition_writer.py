@@ -115,7 +115,7 @@ class PartitionWriter:
         self._held = source.held
         self.lock = threading.RLock()
         self._held.is_owner = partial(held_by_me, self.lock)
-        self.commits = GroupCommit(source, clock, counters, self.lock, self.ready_writer, self._give_up)
+        self.commits = GroupCommit(source, clock, counters, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
         self.is_deleted = self._unclean = False  # unclean: a writer was closed without writing all derived files
         self._failure: str | None = None  # why no writer can be created
