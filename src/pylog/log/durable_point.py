@@ -346,7 +346,9 @@ class DurablePointFile:
         self._file.set_mtime(mtime_ms)
 
     def truncations(self) -> Truncations:
-        """Returns the last truncations. A reader calls it after `refresh`, so that those of the slot are among them."""
+        """Returns the last truncations, with those that the last slot read counts. Cost: one read if there are any."""
+        if self.slot is None or not self.slot.truncation_count:
+            return Truncations()
         return CUTS.parsed(self._file.read(SLOT_SIZE, CUTS_AT), self._file.path) or Truncations()
 
     def note_truncation(self, end: int) -> None:

@@ -56,6 +56,8 @@ def check_usable(fs: FileSystem, root: str) -> None:
     Raises:
         NotALogDirectoryError: it has files or directories, and nothing of a broker or of pylog.
     """
+    if fs.exists(join(root, CATALOG)):
+        return  # the usual case: a large directory is not listed
     entries = fs.list(root)
     if is_unused(entries) or is_log_directory(entries) or partitions_in(fs, root, entries):
         return
