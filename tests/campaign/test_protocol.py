@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 
 import pytest
 
@@ -39,6 +40,9 @@ def check(outcome: Outcome) -> None:
         pytest.fail(str(shrunk(outcome)), pytrace=False)
 
 
+OF_A_STALE_INSTRUMENT = re.compile(r"^(AttributeError|NameError|TypeError)\b", re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_promise_holds_under_schedules_drawn_at_random(name: str) -> None:
     for seed in range(SEEDS):
@@ -59,6 +63,7 @@ def test_an_engine_without_a_rule_is_seen_to_break_a_promise(name: str) -> None:
     rule = RULES[name]
     found = missed(rule)
     assert found is not None, f"nobody misses {name}: {rule.taken_out.__doc__}"
+    assert not OF_A_STALE_INSTRUMENT.search(str(found.problem)), found  # it breaks no promise, it just does not run any more
     check(run_once(rule.scenario, found.schedule))
 
 

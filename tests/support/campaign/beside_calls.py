@@ -405,7 +405,8 @@ FUNCTIONS: Final[dict[str, Call]] = {
     **dict.fromkeys(("export_offsets", "import_offsets"), administer),
     **dict.fromkeys(("open", "read_batches", "read_table"), by_path),
 }
-CALLS: Final = tuple(dict.fromkeys(row for table in (*ROWS.values(), FUNCTIONS) for row in table.values() if callable(row)))
+EACH_ROW: Final = (*(row for table in ROWS.values() for row in table.values()), *FUNCTIONS.values())
+CALLS: Final = tuple(dict.fromkeys(row for row in EACH_ROW if callable(row)))
 # By which errors of their own, besides those of a change, three of the same call may be in each other's way.
 AMONG_THEMSELVES: Final[dict[Call, tuple[type[Exception], ...]]] = {
     delete_records: (pylog.OffsetOutOfRangeError,),

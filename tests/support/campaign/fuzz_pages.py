@@ -471,7 +471,7 @@ def main(action: str, *arguments: str) -> None:
         return
     with open(arguments[3], "r+b") as file:
         note = np.frombuffer(mmap.mmap(file.fileno(), 16), np.int64)
-        sys.stdout.write(json.dumps(run_cases(*map(int, arguments[:3]), note)))
+        sys.stdout.write(json.dumps(run_cases(int(arguments[0]), int(arguments[1]), int(arguments[2]), note)))
 
 
 if __name__ == "__main__":

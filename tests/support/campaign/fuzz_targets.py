@@ -216,7 +216,7 @@ def read_slot(data: bytes) -> None:
     assert slot is None or slot.encoded() == data[:SLOT_SIZE]
 
 
-def with_crc_behind(data: bytes) -> bytes:
+def with_crc_at_end(data: bytes) -> bytes:
     """For the formats that end with the CRC-32C of what is before it."""
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
 
@@ -224,7 +224,7 @@ def with_crc_behind(data: bytes) -> bytes:
 def read_seal_file(data: bytes) -> None:
     seal = parse_seal(data, "x")
     for position in (0, 1, 100, (1 << 31) - 1):
-        seal.mark_before(position), seal.mark_behind(position), seal.digest_at(position)
+        seal.mark_before(position), seal.mark_after(position), seal.digest_at(position)
 
 
 def seal_seeds() -> list[bytes]:
@@ -273,8 +273,8 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "offset checkpoint": Target(read_offsets, lambda: [b"0\n2\norders 0 42\norders 1 7\n"]),
     "leader epochs": Target(read_epochs_file, lambda: [b"0\n2\n0 0\n2 100\n"]),
-    "durable point": Target(read_slot, lambda: [DurablePoint(counter=7).encoded()], with_crc_behind),
-    "seal": Target(read_seal_file, seal_seeds, with_crc_behind),
+    "durable point": Target(read_slot, lambda: [DurablePoint(counter=7).encoded()], with_crc_at_end),
+    "seal": Target(read_seal_file, seal_seeds, with_crc_at_end),
     "log": Target(read_log, log_seeds, sealed_batches),
 }
 

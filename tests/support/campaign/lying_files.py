@@ -25,7 +25,7 @@ from pylog.log.durable_point import DurablePointFile
 from pylog.record.checksum import crc32c
 from pylog.record.compression import compress, decompress
 from pylog.record.few import encode_few, few_rows
-from support.campaign.fuzz_targets import NUMBERS, sealed_batches, sealed_snapshot, with_crc_behind
+from support.campaign.fuzz_targets import NUMBERS, sealed_batches, sealed_snapshot, with_crc_at_end
 from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
 
 EXTREMES: Final = (*NUMBERS, 2, 3, 1000, (1 << 16) - 1, (1 << 31) - 2, (1 << 63) - 2, (1 << 64) - 2, (1 << 32) - 2)
@@ -367,7 +367,7 @@ def lie_in_snapshot(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]
 def lie_in_seal(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
     if rng.random() < 0.15:
         return Hole(data, rng.choice((1 << 20, 64 << 20, 2 << 30))), "hole"
-    return with_crc_behind(_numbers(data, rng, tuple(range(4, len(data) - 4, 2)), "little")), "fields"
+    return with_crc_at_end(_numbers(data, rng, tuple(range(4, len(data) - 4, 2)), "little")), "fields"
 
 
 def lie_in_header(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
@@ -375,7 +375,7 @@ def lie_in_header(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
     which = rng.choice((0, 1, 2))
     for number, slot in enumerate(slots):
         if which in (number, 2) and len(slot) == 128:
-            slots[number] = with_crc_behind(_numbers(slot, rng, tuple(range(8, 124, 4)), "little"))
+            slots[number] = with_crc_at_end(_numbers(slot, rng, tuple(range(8, 124, 4)), "little"))
     return b"".join(slots) + data[256:], "slots"
 
 
@@ -481,7 +481,7 @@ def _of_this_boot(path: Path) -> None:
         if len(slot) == 128:
             log = path.parent / f"{int.from_bytes(slot[40:48], 'little'):020}.log"
             inode = log.stat().st_ino if log.exists() else 0
-            slot = with_crc_behind(slot[:24] + mark + slot[40:48] + inode.to_bytes(8, "little") + slot[56:])  # noqa: PLW2901
+            slot = with_crc_at_end(slot[:24] + mark + slot[40:48] + inode.to_bytes(8, "little") + slot[56:])  # noqa: PLW2901
         slots.append(slot)
     path.write_bytes(b"".join(slots) + data[256:])
 

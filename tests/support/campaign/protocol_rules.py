@@ -154,12 +154,12 @@ def ino() -> Patches:
     """
     own_slot = loader._own_slot
 
-    def by_name(loaded: Loaded, same_boot: bool) -> None:
+    def by_name(source: Source, loaded: Loaded, same_boot: bool) -> None:
         slot = loaded.found
         named = None if slot is None else loaded.segments.find(slot.active_base)
         if slot is not None and named is not None:
             loaded.found = replace(slot, active_inode=named.inode())
-        own_slot(loaded, same_boot)
+        own_slot(source, loaded, same_boot)
         loaded.found, loaded.slot = slot, None if loaded.slot is None else slot
 
     return patch.object(loader, "_own_slot", by_name)
@@ -203,12 +203,11 @@ def rollhdr() -> Patches:
     end_at_published = loader._end_at_published
 
     def with_newer_ones(loaded: Loaded) -> None:
-        sizes = [(segment, segment.size) for segment in loaded.segments]
+        segments, sizes = loaded.segments, [segment.size for segment in loaded.segments]
         end_at_published(loaded)
-        for segment, size in sizes[len(loaded.segments) :]:
-            loaded.segments[-1].size, loaded.segments[-1].sealed = sizes[len(loaded.segments) - 1][1], True
-            segment.size = size
-            loaded.segments.append(segment)
+        for index in range(len(loaded.segments) - 1, len(segments)):
+            segments[index].size, segments[index].sealed = sizes[index], index < len(segments) - 1
+        loaded.segments = segments
 
     return both_of(patch.object(loader, "_end_at_published", with_newer_ones), without_sync("roll"))
 

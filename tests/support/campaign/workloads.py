@@ -128,7 +128,8 @@ class Session:
         """Takes what is known now of one topic."""
         old = self.known.get(topic, TopicKnown(*GONE, Promise()))
         log = old.log if model is None else model.promise
-        self.known[topic] = TopicKnown(*(there or old[:2]), log, short=old.short if short is None else short)
+        may_exist, may_lack = there or old[:2]
+        self.known[topic] = TopicKnown(may_exist, may_lack, log, short=old.short if short is None else short)
         self._mark(dict(self.known))
 
     # ---- operations ----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Broker:
 
     def create_topics(self, names: Iterable[str], num_partitions: int | None = None) -> None:
         """Creates topics."""
-        from kafka import KafkaAdminClient
+        from kafka import KafkaAdminClient  # type: ignore[attr-defined]  # its names are made at run time
 
         with KafkaAdminClient() as admin:
             admin.create_topics({name: {"num_partitions": num_partitions or _PARTITIONS} for name in names})
