@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("consumer",),
     ("groups",),
     ("producer",),
+    ("transactions",),
     ("partitioner",),
     ("offsets",),
     ("upkeep",),

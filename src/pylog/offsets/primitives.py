@@ -1,4 +1,4 @@
-"""Reads and writes Kafka's primitive types, used in `__consumer_offsets` (groups-and-transactions 0.3)."""
+"""Reads and writes Kafka's primitive types, used in its internal topics (groups-and-transactions 0.3)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _UUID_BYTES: Final = 16
 
 
 @contextmanager
-def parsing(what: str) -> Iterator[None]:
-    """Inside, what cannot be read is a `CorruptionError` that names `what`."""
+def parsing(what: str, topic: str = "__consumer_offsets") -> Iterator[None]:
+    """Inside, bytes that cannot be read raise a `CorruptionError` that names `what` and the internal topic."""
     try:
         yield
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{what} in __consumer_offsets does not parse: {error}") from error
+        raise CorruptionError(f"{what} in {topic} does not parse: {error}") from error
 
 
 class Reader:
@@ -114,7 +114,10 @@ class Reader:
 
 
 class Writer:
-    """Writes values one after the other, in the compact forms.
+    """Writes values one after the other.
+
+    Args:
+        flexible: write the compact forms, and tagged fields at the end of structures; else the classic forms, without them.
 
     Attributes:
         data: the bytes written.
@@ -125,8 +128,9 @@ class Writer:
     '00000274020000000700'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, flexible: bool = True) -> None:
         self.data = bytearray()
+        self._flexible = flexible
 
     def int8(self, value: int) -> Writer:
         self.data += _INT8.pack(value)
@@ -150,25 +154,35 @@ class Writer:
             value >>= 7
         self.data.append(value)
 
-    def sized(self, value: bytes | None) -> Writer:
-        self._compact(0 if value is None else len(value) + 1)
+    def _size(self, size: int, classic: struct.Struct) -> None:
+        """Writes a size, or a number of items; -1 for a null."""
+        if self._flexible:
+            self._compact(size + 1)
+        else:
+            self.data += classic.pack(size)
+
+    def sized(self, value: bytes | None, classic: struct.Struct = _INT32) -> Writer:
+        self._size(-1 if value is None else len(value), classic)
         self.data += value or b""
         return self
 
     def text(self, value: str | None) -> Writer:
-        return self.sized(None if value is None else value.encode())
+        return self.sized(None if value is None else value.encode(), _INT16)
 
     def uuid(self, value: bytes) -> Writer:
         self.data += value
         return self
 
-    def array(self, items: Collection[Element], write: Callable[[Element], object]) -> Writer:
-        self._compact(len(items) + 1)
-        for item in items:
+    def array(self, items: Collection[Element] | None, write: Callable[[Element], object]) -> Writer:
+        self._size(-1 if items is None else len(items), _INT32)
+        for item in items or ():
             write(item)
         return self
 
     def tags(self, tags: Tags) -> Writer:
+        """Tagged fields, which only flexible structures have: the classic form loses them."""
+        if not self._flexible:
+            return self
         self._compact(len(tags))
         for number, value in tags:
             self._compact(number)

@@ -17,6 +17,7 @@ import msgspec
 
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
 from pylog.offsets.primitives import Reader
+from pylog.transactions.records import read_value
 
 Document = dict[str, Any]
 Kind = Callable[[Reader, int], Any]
@@ -300,23 +301,34 @@ GROUPS: Final[Mapping[int, Layout]] = {
     23: Layout(_GROUP_ID, _TOPOLOGY),
 }
 
-_TRANSACTION: Final = _struct(
-    Field("producerId", _int64),
-    Field("previousProducerId", _int64, since=1, tag=0, default=-1),
-    Field("nextProducerId", _int64, since=1, tag=1, default=-1),
-    Field("producerEpoch", _int16),
-    Field("nextProducerEpoch", _int16, since=1, tag=3, default=-1),
-    Field("transactionTimeoutMs", _int32),
-    Field("transactionStatus", _int8),
-    Field(
-        "transactionPartitions",
-        _optional_array(_struct(Field("topic", _text), Field("partitionIds", _array(_int32)))),
-    ),
-    Field("transactionLastUpdateTimestampMs", _int64),
-    Field("transactionStartTimestampMs", _int64),
-    Field("clientTransactionVersion", _int16, since=1, tag=2, default=0),
-)
-TRANSACTIONS: Final[Mapping[int, Layout]] = {0: Layout(_struct(Field("transactionalId", _text)), _TRANSACTION, 1, 1)}
+_TAGGED: Final[Document] = {  # the tagged fields with their defaults
+    "previousProducerId": -1,
+    "nextProducerId": -1,
+    "nextProducerEpoch": -1,
+    "clientTransactionVersion": 0,
+}
+
+
+def _transaction(read: Reader, version: int) -> Document:
+    value = read_value(read, version)
+    topics = value.partitions
+    found: Document = {
+        "producerId": value.producer_id,
+        "previousProducerId": value.previous_producer_id,
+        "nextProducerId": value.next_producer_id,
+        "producerEpoch": value.producer_epoch,
+        "nextProducerEpoch": value.next_producer_epoch,
+        "transactionTimeoutMs": value.timeout_ms,
+        "transactionStatus": value.status,
+        "transactionPartitions": None if topics is None else [{"topic": topic, "partitionIds": ids} for topic, ids in topics],
+        "transactionLastUpdateTimestampMs": value.last_update_timestamp_ms,
+        "transactionStartTimestampMs": value.start_timestamp_ms,
+        "clientTransactionVersion": value.client_transaction_version,
+    }
+    return {name: each for name, each in found.items() if name not in _TAGGED or each != _TAGGED[name]}
+
+
+TRANSACTIONS: Final[Mapping[int, Layout]] = {0: Layout(_struct(Field("transactionalId", _text)), _transaction, 1, 1)}
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------------

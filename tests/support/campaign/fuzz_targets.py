@@ -47,11 +47,14 @@ from pylog.record.control import parse_control
 from pylog.record.decoder import TYPES, RecordDecoder
 from pylog.record.legacy import iterate_legacy
 from pylog.record.records import RECORD_COLUMNS, records_of
+from pylog.record.types import TopicPartition
 from pylog.segment.seal import parse_seal
 from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import Image
 from pylog.topics.catalog import Catalog
 from pylog.topics.listing import find_topics
+from pylog.transactions.metadata import Owner, TransactionMetadata, TransactionState
+from pylog.transactions.records import format_key, format_value, parse_key, parse_value
 from support.campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all
 from support.log.derived import format_offsets, parse_snapshot
 from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
@@ -216,6 +219,21 @@ def read_slot(data: bytes) -> None:
     assert slot is None or slot.encoded() == data[:SLOT_SIZE]
 
 
+def read_transaction_state(data: bytes) -> None:
+    """A value that can be read can be written, and means the same then."""
+    found = parse_value("tx", data)
+    assert parse_value("tx", format_value(found)) == found
+    parse_key(data)
+
+
+def transaction_state_seeds() -> list[bytes]:
+    partitions = tuple(TopicPartition("t", number) for number in range(3))
+    owner = Owner(5, 2, (1, 2, 3))
+    prepared = TransactionMetadata("tx", 1 << 48, 7, 60_000, TransactionState.PREPARE_COMMIT, partitions, 9, 8, 7, 6, owner=owner)
+    at_rest = TransactionMetadata("tx", 1 << 48, 7, 60_000, TransactionState.EMPTY, (), 9)
+    return [format_value(each, version) for each in (prepared, at_rest) for version in (0, 1)] + [format_key("tx")]
+
+
 def with_crc_at_end(data: bytes) -> bytes:
     """For the formats that end with the CRC-32C of what is before it."""
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
@@ -274,6 +292,7 @@ TARGETS: Final[dict[str, Target]] = {
     "offset checkpoint": Target(read_offsets, lambda: [b"0\n2\norders 0 42\norders 1 7\n"]),
     "leader epochs": Target(read_epochs_file, lambda: [b"0\n2\n0 0\n2 100\n"]),
     "durable point": Target(read_slot, lambda: [DurablePoint(counter=7).encoded()], with_crc_at_end),
+    "transaction state": Target(read_transaction_state, transaction_state_seeds),
     "seal": Target(read_seal_file, seal_seeds, with_crc_at_end),
     "log": Target(read_log, log_seeds, sealed_batches),
 }

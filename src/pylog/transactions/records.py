@@ -1,0 +1,275 @@
+"""Keys and values of `__transaction_state`: versions 0 and 1 of Kafka's values are read, version 1 is written.
+
+Version 1 is flexible and ends with tagged fields. pylog's own tag names the owner of a transaction (transactions 3.2, 3.4;
+groups-and-transactions 6.1). Tags that neither Kafka nor pylog has are dropped, as a broker does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from pylog.directory.topic_names import is_topic_name
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.offsets.primitives import Reader, Tags, Writer, parsing
+from pylog.offsets.schema import partition_of_group
+from pylog.record.types import TopicPartition
+from pylog.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTION_STATE_TOPIC,
+    Owner,
+    TransactionMetadata,
+    TransactionState,
+)
+
+KEY_VERSION: Final = 0
+NEWEST_VERSION: Final = 1  # of values; the first flexible one, too
+OWNER_TAG: Final = 0x7079
+
+_PREVIOUS_ID: Final = 0  # Kafka's tags
+_NEXT_ID: Final = 1
+_CLIENT_VERSION: Final = 2
+_NEXT_EPOCH: Final = 3
+_OWNER_VERSION: Final = 1
+_KEY: Final = struct.Struct(">hh")
+_INT16: Final = struct.Struct(">h")
+_INT64: Final = struct.Struct(">q")
+_NEVER_WRITTEN: Final = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+
+Assigned = tuple[tuple[str, tuple[int, ...]], ...]  # partition numbers by topic, in the order of a record
+
+
+def partition_for(transactional_id: str, partitions: int) -> int:
+    """Returns the partition of `__transaction_state` with the records of an id: the rule for groups' names (4.5).
+
+    >>> partition_for("billing", 50)
+    44
+    """
+    return partition_of_group(transactional_id, partitions)
+
+
+# ---- keys --------------------------------------------------------------------------------------------------------------------
+
+
+def format_key(transactional_id: str) -> bytes:
+    """Returns the key of an id's records.
+
+    >>> format_key("tx").hex()
+    '000000027478'
+    """
+    name = transactional_id.encode()
+    return _KEY.pack(KEY_VERSION, len(name)) + name
+
+
+def parse_key(key: bytes) -> str:
+    """Returns the id that a key names.
+
+    Raises:
+        CorruptionError: the key does not parse.
+        UnsupportedFormatError: the key has another version. A broker skips such records.
+    """
+    with parsing("a key", TRANSACTION_STATE_TOPIC):
+        read = Reader(key)
+        version = read.int16()
+        if version != KEY_VERSION:
+            raise UnsupportedFormatError(f"a key in {TRANSACTION_STATE_TOPIC} has version {version}; only version 0 is known")
+        return read.text()
+
+
+# ---- values as they are stored -----------------------------------------------------------------------------------------------
+
+
+class TransactionLogValue(NamedTuple):
+    """A value with the fields of Kafka's schema, in its order, unchecked. `metadata_of` gives them a meaning.
+
+    Attributes:
+        producer_id, producer_epoch, timeout_ms, status: as in `TransactionMetadata`; `status` is the number of the state.
+        partitions: by topic; None in the state Empty.
+        last_update_timestamp_ms, start_timestamp_ms: as in `TransactionMetadata`.
+        tags: tagged fields of version 1.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: int
+    partitions: Assigned | None
+    last_update_timestamp_ms: int
+    start_timestamp_ms: int
+    tags: Tags = ()
+
+    def tag(self, number: int, layout: struct.Struct, default: int) -> int:
+        """Returns the number in a tagged field.
+
+        Raises:
+            struct.error: the field has another size.
+        """
+        found = dict(self.tags).get(number)
+        return default if found is None else int(layout.unpack(found)[0])
+
+    @property
+    def previous_producer_id(self) -> int:
+        """Tag 0."""
+        return self.tag(_PREVIOUS_ID, _INT64, NO_PRODUCER_ID)
+
+    @property
+    def next_producer_id(self) -> int:
+        """Tag 1."""
+        return self.tag(_NEXT_ID, _INT64, NO_PRODUCER_ID)
+
+    @property
+    def client_transaction_version(self) -> int:
+        """Tag 2."""
+        return self.tag(_CLIENT_VERSION, _INT16, 0)
+
+    @property
+    def next_producer_epoch(self) -> int:
+        """Tag 3."""
+        return self.tag(_NEXT_EPOCH, _INT16, NO_PRODUCER_EPOCH)
+
+
+def read_value(read: Reader, version: int) -> TransactionLogValue:
+    """Reads the fields of a value after its version, which is 0 or 1. For use inside `parsing`."""
+    read.flexible = version >= NEWEST_VERSION
+    head = (read.int64(), read.int16(), read.int32(), read.int8())
+    topics = read.optional_array(lambda: _read_topic(read))
+    times = (read.int64(), read.int64())
+    return TransactionLogValue(*head, None if topics is None else tuple(topics), *times, read.tags())
+
+
+def _read_topic(read: Reader) -> tuple[str, tuple[int, ...]]:
+    found = read.text(), tuple(read.array(read.int32))
+    read.tags()
+    return found
+
+
+# ---- values as metadata ------------------------------------------------------------------------------------------------------
+
+
+def parse_value(transactional_id: str, value: bytes) -> TransactionMetadata:
+    """Returns the state that a value gives an id.
+
+    Args:
+        transactional_id: from the record's key.
+        value: the record's value.
+
+    Raises:
+        CorruptionError: the value does not parse, or no coordinator can have written it.
+        UnsupportedFormatError: the value is of a later version.
+    """
+    with parsing("a value", TRANSACTION_STATE_TOPIC):
+        read = Reader(value)
+        version = read.int16()
+        if version > NEWEST_VERSION:
+            raise UnsupportedFormatError(
+                f"a value in {TRANSACTION_STATE_TOPIC} has version {version}; this pylog reads versions 0 and 1"
+            )
+        if version < 0:
+            raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has version {version}")
+        return metadata_of(transactional_id, read_value(read, version))
+
+
+def metadata_of(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
+    """Returns the state of a value after checking it. For use inside `parsing`.
+
+    Raises:
+        CorruptionError: no coordinator can have written the value.
+    """
+    partitions = tuple(TopicPartition(topic, number) for topic, numbers in value.partitions or () for number in numbers)
+    return TransactionMetadata(
+        transactional_id,
+        _at_least(0, value.producer_id, "producer id"),
+        _at_least(NO_PRODUCER_EPOCH, value.producer_epoch, "producer epoch"),
+        _at_least(0, value.timeout_ms, "timeout"),
+        _state(value.status),
+        tuple(map(_checked_partition, partitions)),
+        value.last_update_timestamp_ms,
+        value.start_timestamp_ms,
+        _at_least(NO_PRODUCER_ID, value.previous_producer_id, "previous producer id"),
+        _at_least(NO_PRODUCER_ID, value.next_producer_id, "next producer id"),
+        _at_least(NO_PRODUCER_EPOCH, value.next_producer_epoch, "next producer epoch"),
+        _at_least(0, value.client_transaction_version, "client transaction version"),
+        _owner(value.tags, len(partitions)),
+    )
+
+
+def _at_least(least: int, number: int, what: str) -> int:
+    if number < least:
+        raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has the {what} {number}, which cannot exist")
+    return number
+
+
+def _state(status: int) -> TransactionState:
+    if not 0 <= status < len(TransactionState) or TransactionState(status) in _NEVER_WRITTEN:
+        raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has the state {status}, which no record can have")
+    return TransactionState(status)
+
+
+def _checked_partition(partition: TopicPartition) -> TopicPartition:
+    """A name from a file is checked before it can become part of a path."""
+    if partition.partition < 0 or not is_topic_name(partition.topic):
+        raise CorruptionError(
+            f"a value in {TRANSACTION_STATE_TOPIC} names partition {partition.partition} of {partition.topic!r}, "
+            "which cannot exist"
+        )
+    return partition
+
+
+def _owner(tags: Tags, partitions: int) -> Owner | None:
+    """Later versions of the field begin as this one."""
+    found = dict(tags).get(OWNER_TAG)
+    if found is None:
+        return None
+    read = Reader(found)
+    read.flexible = True
+    version, byte, level = read.int8(), read.int64(), read.int8()
+    ends = tuple(read.array(read.int64))
+    if version < _OWNER_VERSION or byte < 0 or level < 0 or min(ends, default=0) < 0 or len(ends) not in (0, partitions):
+        raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has an owner that pylog cannot have written")
+    return Owner(byte, level, ends)
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------------------
+
+
+def format_value(metadata: TransactionMetadata, version: int = NEWEST_VERSION) -> bytes:
+    """Returns the value of a record.
+
+    Args:
+        metadata: the state.
+        version: 1, or 0, which brokers before 3.5 read. Version 0 has no tagged fields, so they are lost.
+    """
+    write = Writer(flexible=version >= NEWEST_VERSION)
+    write.int16(version).int64(metadata.producer_id).int16(metadata.producer_epoch).int32(metadata.timeout_ms)
+    write.int8(metadata.state)
+    topics = None if metadata.state is TransactionState.EMPTY else _by_topic(metadata.partitions)
+    write.array(topics, lambda each: _write_topic(write, *each))
+    write.int64(metadata.last_update_timestamp_ms).int64(metadata.start_timestamp_ms)
+    return bytes(write.tags(tuple(_tags(metadata))).data)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Assigned:
+    grouped = groupby(partitions, key=lambda partition: partition.topic)
+    return tuple((topic, tuple(partition.partition for partition in group)) for topic, group in grouped)
+
+
+def _write_topic(write: Writer, topic: str, numbers: tuple[int, ...]) -> None:
+    write.text(topic).array(numbers, write.int32).tags(())
+
+
+def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
+    """The tagged fields that differ from their default, in the order of their numbers."""
+    for number, layout, value, default in (
+        (_PREVIOUS_ID, _INT64, metadata.previous_producer_id, NO_PRODUCER_ID),
+        (_NEXT_ID, _INT64, metadata.next_producer_id, NO_PRODUCER_ID),
+        (_CLIENT_VERSION, _INT16, metadata.client_transaction_version, 0),
+        (_NEXT_EPOCH, _INT16, metadata.next_producer_epoch, NO_PRODUCER_EPOCH),
+    ):
+        if value != default:
+            yield number, layout.pack(value)
+    if metadata.owner is not None:
+        write = Writer().int8(_OWNER_VERSION).int64(metadata.owner.byte).int8(metadata.owner.level)
+        yield OWNER_TAG, bytes(write.array(metadata.owner.end_offsets, write.int64).data)
