@@ -46,7 +46,7 @@ def partition_for(transactional_id: str, partitions: int) -> int:
     """Returns the partition of `__transaction_state` with the records of an id: the rule for groups' names (4.5).
 
     >>> partition_for("billing", 50)
-    44
+    9
     """
     return partition_of_group(transactional_id, partitions)
 
