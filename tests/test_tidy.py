@@ -40,6 +40,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transactions",),
     ("partitioner",),
     ("offsets",),
+    ("internal_topic",),
+    ("replayed_partition",),
     ("upkeep",),
     ("log_manager",),
     ("log_opener",),

@@ -22,8 +22,8 @@ from pylog.offsets.membership import (
     parse_epoch,
     parse_member,
 )
-from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import CONSUMER_PROTOCOL, format_empty_group, group_key, subscribed_topics
+from pylog.replayed_partition import KeyValue
 
 
 def member_ids(image: GroupImage) -> set[str]:

@@ -44,10 +44,10 @@ from pylog.offsets.membership import (
     parse_target,
     parse_topics,
 )
-from pylog.offsets.partition import KeyValue
 from pylog.offsets.primitives import Reader, Tags, Writer
 from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
+from pylog.replayed_partition import KeyValue
 from pylog.topics.topic import Topic
 
 # Tagged fields. For a member: it is not of the classic protocol, which is a broker's default; and pylog's

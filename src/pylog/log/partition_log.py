@@ -224,7 +224,7 @@ class PartitionLog:
             end = self.end_offset
             return Acknowledgement(range(end, end), request.level, duplicate=False)
         request.check = check
-        return self._committed(request)
+        return self.commit(request)
 
     def append_batches(
         self, parts: Sequence[BatchRange], producer: ProducerBatch | None = None, durability: Durability | None = None
@@ -233,10 +233,10 @@ class PartitionLog:
         self._gate.check()
         if self._is_internal:
             raise internal_topic(self.partition.topic, self.directory)
-        return self._committed(spliced(parts, producer, durability, self._source.options.now.durability))
+        return self.commit(spliced(parts, producer, durability, self._source.options.now.durability))
 
-    def _committed(self, request: Request) -> Acknowledgement:
-        """Lets the writer commit a request."""
+    def commit(self, request: Request) -> Acknowledgement:
+        """Lets the writer commit a request, also to an internal topic."""
         inside, me = self._gate.inside, get_ident()
         inside.append(me)
         try:

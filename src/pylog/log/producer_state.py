@@ -35,7 +35,7 @@ from pylog.record.format import (
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
-from pylog.record.types import ProducerBatch
+from pylog.record.types import MarkerBatch, ProducerBatch, TransactionalBatch
 from pylog.segment.names import SNAPSHOT, file_name
 
 _VERSION: Final = 1
@@ -83,6 +83,14 @@ class Producer(NamedTuple):
         return (self.last_sequence + 1) & limits.INT32_MAX
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that has batches in a log, and no marker yet: its producer, the epoch, and the offset of its first record."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class ProducerStateManager:
     """The state of a log's producers after all records below `end_offset`.
 
@@ -125,10 +133,14 @@ class ProducerStateManager:
         for key in set(producer_ids.tolist()):
             self._kept.setdefault(key, self._producers.get(key))
 
-    def replay_written(self, data: memoryview, table: Table) -> None:
-        """Replays batches that this process has written, and that are not published yet. `put_back` undoes it."""
+    def replay_written(self, data: memoryview, table: Table) -> list[AbortedTransaction]:
+        """Replays batches that this process has written, and that are not published yet. `put_back` undoes it.
+
+        Returns:
+            The transactions that these batches abort.
+        """
         self.keep(table[PRODUCER_ID])
-        self.replay(np.frombuffer(data, np.uint8), table)
+        return self.replay(np.frombuffer(data, np.uint8), table)
 
     def note_published(self, end_offset: int) -> None:
         """Notes that all batches up to an offset are published, so the saved entries are no longer needed."""
@@ -157,8 +169,21 @@ class ProducerStateManager:
                 if entry.transaction_first_offset >= 0:
                     self._open[entry.transaction_first_offset] = key
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Returns the open transactions, by their first offsets."""
+        return [OpenTransaction(key, self._producers[key].epoch, first) for first, key in self._open.items()]
+
+    def last_marker_epoch(self, producer_id: int) -> int:
+        """Returns the epoch of a producer's last batch, if that was a marker; -1 if it was not or is unknown.
+
+        >>> ProducerStateManager([Producer(7, 3)]).last_marker_epoch(7)
+        3
+        """
+        known = self._producers.get(producer_id)
+        return known.epoch if known is not None and known.last_sequence < 0 and known.transaction_first_offset < 0 else -1
+
     def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
-        """Checks whether a non-transactional batch may be appended.
+        """Checks whether a batch may be appended.
 
         Args:
             batch: its producer's numbers, validated.
@@ -170,7 +195,9 @@ class ProducerStateManager:
         Raises:
             ProducerFencedError: the log has a higher epoch of the producer.
             OutOfOrderSequenceError: the batch does not follow the last one, or does not start at 0 in a new epoch.
-            InvalidTransactionStateError: the producer has an open transaction.
+            InvalidTransactionStateError: the producer has an open transaction, and the batch does not belong to it.
+
+        A marker is not checked: its writer looks at the open transaction under the partition's lock.
 
         A producer without state may start at any sequence. Cost: O(1). Spec: storage-format 6.14.2, 6.14.3.
 
@@ -181,7 +208,7 @@ class ProducerStateManager:
         Sequenced(first_sequence=0, last_sequence=9, first_offset=32, last_offset=41)
         """
         known = self._producers.get(batch.producer_id)
-        if known is None or known.epoch < 0:
+        if known is None or known.epoch < 0 or isinstance(batch, MarkerBatch):
             return None
         if batch.epoch == known.epoch:
             last_sequence = (batch.sequence + count - 1) & limits.INT32_MAX
@@ -303,7 +330,8 @@ def _check_follows(batch: ProducerBatch, known: Producer) -> None:
     if batch.sequence != expected:
         message = f"{sent}: the log expects sequence {expected}; send the missing batches, or start a new epoch at sequence 0"
         raise OutOfOrderSequenceError(message, **numbers, expected=expected)
-    if known.transaction_first_offset >= 0:
+    belongs = isinstance(batch, TransactionalBatch) and batch.epoch == known.epoch
+    if known.transaction_first_offset >= 0 and not belongs:
         message = f"{sent}: its transaction is open since offset {known.transaction_first_offset}; end that transaction first"
         raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
 

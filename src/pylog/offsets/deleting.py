@@ -11,8 +11,8 @@ from pylog.errors import PylogError
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.image import GroupImage
 from pylog.offsets.membership import DELETION_ORDER
-from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import OLD_OFFSET, group_key, group_name, offset_key, parse_partition_key
+from pylog.replayed_partition import KeyValue
 
 
 def tombstones(name: bytes, group: GroupImage, deleted: Expiry) -> Iterator[KeyValue]:

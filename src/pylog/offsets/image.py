@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -41,18 +41,11 @@ from pylog.offsets.validity import (
 )
 from pylog.record.arrays import number_array, numbers_of
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.replayed_partition import Skipped
 
-COLUMNS: Final = ("offset", "key", "value", "producer_id")
 _NO_PRODUCER: Final = -1
 _SKIPPED_KEPT: Final = 100  # of the records that were skipped: all are counted, the first ones are named
 _NO_KEY: Final = "it has no key of Kafka's"
-
-
-class Skipped(NamedTuple):
-    """A record that a replay skipped: its offset in its partition, and why."""
-
-    offset: int
-    why: str
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

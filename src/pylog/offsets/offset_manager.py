@@ -25,8 +25,8 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry, expired
-from pylog.offsets.image import GroupImage, Image, Skipped
-from pylog.offsets.partition import KeyValue, OffsetsPartition
+from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
     format_offset,
@@ -37,6 +37,7 @@ from pylog.offsets.schema import (
 )
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.replayed_partition import KeyValue, Skipped
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 

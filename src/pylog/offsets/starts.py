@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key
 from pylog.record.types import TopicPartition
+from pylog.replayed_partition import KeyValue
 
 
 def start_items(group: bytes, partitions: Iterable[TopicPartition], now_ms: int) -> list[KeyValue]:

@@ -53,7 +53,7 @@ from pylog.record.rows import (
     repeated,
 )
 from pylog.record.timestamps import TimestampBounds
-from pylog.record.types import Header, ProducerBatch
+from pylog.record.types import Header, ProducerBatch, attributes_of
 from pylog.times import timestamp_of, timestamp_problem
 
 _FEW = 256  # up to this many values of one call, joining is cheaper than Arrow
@@ -340,8 +340,9 @@ class BatchEncoder:
             at, size = int(plain.table[POSITION, batch]), int(plain.table[SIZE, batch])
             sealed = self._sealed(plain.data[at + HEADER_SIZE : at + size])
             if sealed is not None:
-                _reseal(sealed, plain.data[at : at + HEADER_SIZE], self._attributes | self._codec)
-                table[ATTRIBUTES, batch] = self._attributes | self._codec
+                attributes = int(table[ATTRIBUTES, batch]) | self._codec
+                _reseal(sealed, plain.data[at : at + HEADER_SIZE], attributes)
+                table[ATTRIBUTES, batch] = attributes
                 table[CRC, batch] = int.from_bytes(sealed[CRC_AT : CRC_AT + 4].tobytes(), "big")
             parts.append(plain.data[at : at + size] if sealed is None else sealed.data)
             table[POSITION, batch], table[SIZE, batch] = position, len(parts[-1])
@@ -373,11 +374,13 @@ def stamp_producer(encoded: Encoded, producer: ProducerBatch) -> Encoded:
         producer: the producer's numbers.
     """
     data, table = encoded
+    attributes = table.item(ATTRIBUTES, 0) | attributes_of(producer)
+    data[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big")
     _PRODUCER.pack_into(data, PRODUCER_ID_AT, *producer)
     if len(data) < limits.LOOKUP_CHUNK_BYTES:
         crc = crc32c(data[ATTRIBUTES_AT:])  # a copy, but no kernel
     else:
         crc = int(kernels.checksum(read_only(np.frombuffer(data, np.uint8)), ATTRIBUTES_AT, len(data)))
     data[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
-    table[[PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, CRC], 0] = (*producer, crc)
+    table[[ATTRIBUTES, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, CRC], 0] = (attributes, *producer, crc)
     return encoded

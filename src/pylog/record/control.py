@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 from pylog.errors import CorruptionError
 from pylog.record.format import CONTROL_ABORT, CONTROL_COMMIT
 
-__all__ = ["CONTROL_TYPE_NAMES", "ControlRecord", "control_type", "end_transaction_epoch", "parse_control"]
+__all__ = [
+    "CONTROL_TYPE_NAMES",
+    "ControlRecord",
+    "control_type",
+    "end_transaction_epoch",
+    "end_transaction_record",
+    "parse_control",
+]
 
 CONTROL_TYPE_NAMES: Final = (
     "ABORT",
@@ -108,6 +115,15 @@ def end_transaction_epoch(value: bytes | None) -> int:
     7
     """
     return _field(_END_TRANSACTION, value, "value")
+
+
+def end_transaction_record(coordinator_epoch: int, *, committed: bool) -> tuple[bytes, bytes]:
+    """Returns the key and value of a control record that ends a transaction (storage-format 1.8.2, 1.8.3).
+
+    >>> [part.hex() for part in end_transaction_record(7, committed=True)]
+    ['00000001', '000000000007']
+    """
+    return _KEY.pack(0, CONTROL_COMMIT if committed else CONTROL_ABORT), _END_TRANSACTION.pack(0, coordinator_epoch)
 
 
 def _field(layout: struct.Struct, data: bytes | None, what: str) -> int:

@@ -18,7 +18,7 @@ from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
 from pylog.record.format import CRC_GOOD, HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LOG_OVERHEAD
 from pylog.record.rows import MAX_RECORD_OVERHEAD, NO_BYTES, NO_HEADERS, NO_INTS, Binary, Headers, Rows, read_only
-from pylog.record.types import ProducerBatch
+from pylog.record.types import ProducerBatch, attributes_of
 
 _HEADERS_END: Final = 10  # bytes that `Rows.size_bound` adds once for a column of headers
 _NO_PRODUCER: Final = ProducerBatch(-1, -1, -1)
@@ -131,6 +131,8 @@ def encode_few(
     body = next(numbered) if count == 1 else b"".join(numbered)
     size = HEADER_SIZE + len(body)
     last = base_offset + count - 1
+    if producer is not None:
+        attributes |= attributes_of(producer)
     numbers = producer or _NO_PRODUCER
     checked = HEADER_CHECKED.pack(attributes, count - 1, first, largest, *numbers, count) + body
     crc = crc32c(checked)

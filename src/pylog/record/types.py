@@ -10,6 +10,7 @@ from pylog import limits
 from pylog.arguments import is_int
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError
+from pylog.record.format import CONTROL_BIT, TRANSACTIONAL_BIT
 
 Header = tuple[str, bytes | None]
 
@@ -139,6 +140,34 @@ class ProducerBatch(NamedTuple):
     producer_id: int
     epoch: int
     sequence: int
+
+
+class TransactionalBatch(ProducerBatch):
+    """The numbers of a batch in a transaction. The producer's next marker decides whether it counts."""
+
+    __slots__ = ()
+
+
+class MarkerBatch(ProducerBatch):
+    """The numbers of a batch that ends a transaction: its only record is a control record, and it has no sequence.
+
+    >>> MarkerBatch(producer_id=2**48, epoch=1, sequence=-1).sequence
+    -1
+    """
+
+    __slots__ = ()
+
+
+def attributes_of(producer: ProducerBatch) -> int:
+    """Returns the attributes that a producer's batch has for its kind (storage-format 1.6).
+
+    >>> attributes_of(ProducerBatch(7, 0, 0)), attributes_of(TransactionalBatch(7, 0, 0)), attributes_of(MarkerBatch(7, 1, -1))
+    (0, 16, 48)
+    """
+    kind = type(producer)
+    if kind is TransactionalBatch:
+        return TRANSACTIONAL_BIT
+    return TRANSACTIONAL_BIT | CONTROL_BIT if kind is MarkerBatch else 0
 
 
 _PRODUCER_LIMITS = {"producer_id": limits.INT64_MAX, "epoch": 2**15 - 1, "sequence": limits.INT32_MAX}

@@ -216,8 +216,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="members_that_joined_elsewhere_are_not_noticed",
         file="pylog/offsets/partition.py",
-        text="        if end == self._memberless_end:\n",
-        replacement="        if self._memberless_end >= 0:\n",
+        text="        if self._memberless == (self._log, end):\n",
+        replacement="        if self._memberless is not None:\n",
         tests=(
             "tests/groups/test_commits_of_no_member.py::test_a_member_that_joins_elsewhere_between_two_commits_keeps_the_next_one_out",
         ),

@@ -239,7 +239,10 @@ class _ProducerWatch:
         return self._findings
 
     def _compare_transactions(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
-        """Compares a transaction index: a missing transaction would be read as committed, an extra one would be hidden."""
+        """Compares a transaction index: a missing transaction would be read as committed, an extra one would be hidden.
+
+        The index of the active segment is written when the segment is sealed or closed.
+        """
         path = segment.path_of(TRANSACTION_INDEX)
         data, fault, *_ = kinds.TRANSACTIONS.fetch_derived(segment.fs, path, segment.size)
         if fault is not None:
@@ -248,7 +251,8 @@ class _ProducerWatch:
         index, _ = kinds.TRANSACTIONS.parsed(data or b"", path, segment.base_offset)
         entries = [index.entry(number) for number in range(len(index))]
         known = {entry[:3] for entry in entries if entry.first_offset >= self._start}
-        wrong = sorted(known ^ {entry[:3] for entry in aborted})
+        found = {entry[:3] for entry in aborted}
+        wrong = sorted(known ^ found if segment.sealed else known - found)
         if wrong:
             producer, first, last = wrong[0]
             difference = "has a transaction that was not aborted" if wrong[0] in known else "does not have an aborted transaction"

@@ -9,6 +9,7 @@ import numpy as np
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.readying import cut_tail, make_durable
@@ -38,9 +39,10 @@ class ActiveSegment:
     Attributes:
         segment, file, size, next_offset: as given, and kept up to date. Records after the published end count as written.
         digest: of the batch headers that are written.
+        aborted: the transactions that markers in the segment abort, as far as the transaction index lacks them.
     """
 
-    __slots__ = ("_builder", "_config", "_first_timestamp", "digest", "file", "next_offset", "segment", "size")
+    __slots__ = ("_builder", "_config", "_first_timestamp", "aborted", "digest", "file", "next_offset", "segment", "size")
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class ActiveSegment:
         self.digest = digest
         self.size = size
         self.next_offset = next_offset
+        self.aborted: list[AbortedTransaction] = []
         self._builder = builder
         self._config = config
         self._first_timestamp = segment.first_timestamp() if size else -1  # the largest one of the first batch
@@ -129,6 +132,7 @@ class ActiveSegment:
     def step_back(self, size: int, next_offset: int) -> None:
         """Takes back the size and the next offset, before `file.cut` and `index_again`."""
         self.size, self.next_offset = size, next_offset
+        self.aborted = [each for each in self.aborted if each.last_offset < next_offset]
 
     def index_again(self) -> None:
         """Computes digest and indexes again, up to the size."""
@@ -160,6 +164,9 @@ class ActiveSegment:
         self.file.set_time(self.segment.appends.last(now_ms))
         self._builder.finish()
         self.segment.write_indexes(self._builder)
+        if self.aborted:
+            self.segment.add_aborted(self.aborted, complete=True)
+            self.aborted = []
 
 
 def loaded_segment(source: Source, loaded: Loaded, segment: LogSegment, builder: SegmentIndexBuilder) -> ActiveSegment:

@@ -33,7 +33,7 @@ def take_appends(
     for region in active.segment.regions(active.size, position, verify=True):
         if not active.take(region):
             return None
-        producers.replay(region.buffer, region.table)
+        active.aborted += producers.replay(region.buffer, region.table)
     if (active.size, active.next_offset) != (position, slot.published_offset):
         return None
     active.file.end = size

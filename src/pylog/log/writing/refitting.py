@@ -10,8 +10,9 @@ from pylog.log.options import Options, level_given
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.log.writing.requests import Request
 from pylog.record.builder import BatchEncoder
-from pylog.record.few import Piece, joined_rows, least_bound
-from pylog.record.types import ProducerBatch
+from pylog.record.control import end_transaction_record
+from pylog.record.few import Piece, few_rows, joined_rows, least_bound
+from pylog.record.types import MarkerBatch, ProducerBatch
 
 
 def fitted(
@@ -52,6 +53,22 @@ def spliced(
 ) -> Request:
     """Creates a request to append finished batches, which are checked at their commit. Raises InvalidArgumentError."""
     return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))
+
+
+def marker_request(
+    now_ms: int, marker: MarkerBatch, coordinator_epoch: int, durability: Durability, *, committed: bool
+) -> Request:
+    """Creates a request to append a marker, which ends a transaction (storage-format 1.8).
+
+    Args:
+        now_ms: the wall clock, in milliseconds.
+        marker: its producer and epoch.
+        coordinator_epoch: of the transaction's coordinator.
+        durability: of the marker.
+        committed: true to commit, false to abort.
+    """
+    rows = few_rows([(now_ms, *end_transaction_record(coordinator_epoch, committed=committed), ())])
+    return Request([rows], BatchEncoder(), durability, marker, True, asked=("none", durability), now_ms=now_ms)
 
 
 def refit(request: Request, options: Options, now_ms: int) -> None:

@@ -254,14 +254,15 @@ class LogWriter:
         self._put_ms = now_ms
         self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
-            self.producers.replay_written(batch.data, batch.table)
+            active.aborted += self.producers.replay_written(batch.data, batch.table)
 
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes and indexes some batches of a piece."""
         self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from())
         self._put_ms = now_ms
         if piece.table.item(PRODUCER_ID, first) >= 0:
-            self.producers.replay_written(piece.data, np.ascontiguousarray(piece.table[:, first:end]))
+            table = np.ascontiguousarray(piece.table[:, first:end])
+            self.active.aborted += self.producers.replay_written(piece.data, table)
 
     def _send_from(self) -> int:
         """Returns how many unsent bytes start the write-back: early if a sync follows, in this call or in a roll."""

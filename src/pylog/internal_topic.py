@@ -1,0 +1,98 @@
+"""An internal topic of Kafka's, whose partitions are replayed: creation, and the partitions that exist."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from pylog.errors import ClosedError, PylogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from pylog.fs import join
+from pylog.log.partition_log import PartitionLog
+from pylog.log_manager import LogManager
+from pylog.record.types import TopicPartition
+from pylog.replayed_partition import ReplayedPartition
+from pylog.topics.partitions import directory_name
+
+TRIES: Final = 3  # while another process deletes the topic and makes it again
+P = TypeVar("P", bound=ReplayedPartition[Any])
+Result = TypeVar("Result")
+MakePartition = Callable[[Callable[[], PartitionLog], str, int], P]
+
+
+class InternalTopic(Generic[P]):
+    """The partitions of an internal topic.
+
+    Args:
+        manager: of the store.
+        name: the topic's.
+        make_partition: makes a partition from the function that opens its log, its directory, and its number.
+        partition_count, options: of the topic, if it must be created.
+    """
+
+    def __init__(
+        self, manager: LogManager, name: str, make_partition: MakePartition[P], partition_count: int, **options: Any
+    ) -> None:
+        self._manager = manager
+        self._name = name
+        self._make_partition = make_partition
+        self._partition_count, self._options = partition_count, options
+        self._guard = threading.Lock()
+        self._partitions: dict[int, P] = {}
+
+    def create(self) -> None:
+        """Creates the topic as Kafka does (groups-and-transactions 1.1)."""
+        try:
+            self._manager.create_topic(self._name, self._partition_count, **self._options)
+        except TopicAlreadyExistsError:
+            return  # another thread or process was faster
+
+    def partition_ids(self) -> tuple[int, ...]:
+        """The numbers of the partitions; none if the topic does not exist."""
+        topic = self._manager.topics().get(self._name)
+        return () if topic is None else topic.partition_ids
+
+    def partition(self, number: int) -> P:
+        """One partition. Raises UnknownTopicOrPartitionError if it does not exist."""
+        with self._guard:
+            return self._opened(number)
+
+    def _opened(self, number: int) -> P:
+        found = self._partitions.get(number)
+        if found is None:
+            directory = join(self._manager.path, directory_name(TopicPartition(self._name, number)))
+            found = self._make_partition(partial(self._manager.log, self._name, number), directory, number)
+            self._partitions[number] = found
+        return found
+
+    def all_partitions(self) -> Iterator[P]:
+        """Yields the existing partitions. One that the topic's creator has not created yet has no records."""
+        for number in self.partition_ids():
+            with suppress(UnknownTopicOrPartitionError):
+                found = self.partition(number)
+                yield found
+
+    def each_partition(self, action: Callable[[P], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
+        """The results of `action` for each partition, by number, and the errors of those that it fails for.
+
+        A partition that was not created yet, or was just deleted, is in neither.
+        """
+        found: dict[int, Result] = {}
+        failed: dict[int, PylogError] = {}
+        for number in self.partition_ids():
+            try:
+                found[number] = action(self.partition(number))
+            except UnknownTopicOrPartitionError:
+                continue
+            except ClosedError:
+                raise
+            except PylogError as error:
+                failed[number] = error
+        return found, failed
+
+    def forget(self) -> None:
+        """Forgets the partitions: the topic was deleted, and may have been created again."""
+        with self._guard:
+            self._partitions.clear()
