@@ -30,7 +30,7 @@ from support import warm
 from support.kafka.harness import Broker, KafkaError, KafkaJars
 from support.long_files import turn_of
 from support.tiers import is_fast, is_left_out, marks_of, sample_of
-from support.trust.features import FeatureError, pair_of
+from support.trust.features import FeatureError, pairs_of
 
 PROJECT = Path(__file__).resolve().parent.parent
 KAFKA_CACHE = PROJECT / ".cache" / "kafka"
@@ -78,7 +78,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """A mark for a pair of features names two that exist."""
     for mark in item.iter_markers("pair"):
         try:
-            pair_of(*mark.args)
+            pairs_of(*mark.args)
         except FeatureError as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 

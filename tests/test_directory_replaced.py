@@ -294,8 +294,7 @@ def test_files_that_are_restored_in_place_are_taken_as_they_are(path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.pair("truncation", "second process")
-@pytest.mark.pair("delete_records", "second process")
+@pytest.mark.pair("second process", "truncation", "delete_records")
 def test_another_process_that_truncates_compacts_or_deletes_is_not_taken_for_a_restore(path: Path) -> None:
     with pylog.open(path) as store:
         log = store.log("t")

@@ -131,9 +131,7 @@ def test_calls_that_free_room_work_on_a_full_disk_and_appends_continue(full: Sto
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.pair("retention by size", "close")
-@pytest.mark.pair("truncation", "close")
-@pytest.mark.pair("delete_records", "close")
+@pytest.mark.pair("close", "retention by size", "truncation", "delete_records")
 @pytest.mark.parametrize("name", ACTIONS)
 def test_the_next_store_finds_what_was_done_on_a_full_disk(full: Store, disk: SmallDisk, tmp_path: Path, name: str) -> None:
     ACTIONS[name](full)

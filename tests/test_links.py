@@ -117,12 +117,7 @@ def test_commands_print_which_partitions_are_links(root: Path, command: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.pair("links", "roll")
-@pytest.mark.pair("links", "delete_records")
-@pytest.mark.pair("links", "truncation")
-@pytest.mark.pair("links", "compaction")
-@pytest.mark.pair("links", "retention by size")
-@pytest.mark.pair("links", "close")
+@pytest.mark.pair("links", "roll", "delete_records", "truncation", "compaction", "retention by size", "close")
 def test_a_linked_partition_is_written_trimmed_and_compacted_as_any_other(root: Path) -> None:
     with pylog.open(root) as store:
         store.alter_topic("t", segment_bytes=300, retention_bytes=400)

@@ -45,8 +45,7 @@ def fill(store: Store, count: int = 10, **record: object) -> None:
 # ---- appends -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pair("option change", "compaction")
-@pytest.mark.pair("option change", "second process")
+@pytest.mark.pair("option change", "compaction", "second process")
 @pytest.mark.parametrize("alterer", ["the same store", "another one"])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_topic_made_compacted_refuses_keyless_records_at_once_in_every_store(
@@ -99,8 +98,7 @@ def test_a_raised_and_a_lowered_maximum_count_at_the_next_append(store: Store, o
             store.alter_topic("t", max_message_bytes=1000)
 
 
-@pytest.mark.pair("option change", "roll")
-@pytest.mark.pair("option change", "LogAppendTime")
+@pytest.mark.pair("option change", "roll", "LogAppendTime")
 def test_every_option_of_appends_counts_at_the_next_one(store: Store, other: Store) -> None:
     store.create_topic("t")
     log, theirs = store.log("t"), other.log("t")
@@ -204,8 +202,7 @@ def test_no_other_process_acknowledges_a_keyless_record_after_alter_topic_return
 # ---- a killed alteration -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pair("option change", "crash")
-@pytest.mark.pair("option change", "compaction")
+@pytest.mark.pair("option change", "crash", "compaction")
 @pytest.mark.parametrize("act", [Store.tick, lambda store: store.compact("t")], ids=["tick", "clean"])
 def test_a_killed_alteration_never_leaves_appends_and_the_cleaner_with_two_versions(
     store: Store, other: Store, fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, act: Callable[[Store], object]
@@ -239,8 +236,7 @@ def test_a_writer_made_after_a_killed_alteration_makes_all_others_follow_it(
 # ---- retention and compaction ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pair("option change", "retention by size")
-@pytest.mark.pair("option change", "retention by time")
+@pytest.mark.pair("option change", "retention by size", "retention by time")
 @pytest.mark.parametrize("alterer", ["the same store", "another one"])
 def test_the_next_tick_follows_raised_and_lowered_retention(store: Store, other: Store, alterer: str) -> None:
     alter = (store if alterer == "the same store" else other).alter_topic

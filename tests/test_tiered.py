@@ -74,9 +74,7 @@ FROM_THE_BEGINNING: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.pair("broker's directory", "scan and follow")
-@pytest.mark.pair("broker's directory", "time search")
-@pytest.mark.pair("broker's directory", "Spark")
+@pytest.mark.pair("broker's directory", "scan and follow", "time search", "Spark")
 @pytest.mark.parametrize("way", FROM_THE_BEGINNING)
 def test_reading_from_the_beginning_never_silently_starts_at_the_local_log(root: Path, way: str) -> None:
     with pytest.raises(OffsetOutOfRangeError) as caught:
@@ -133,10 +131,7 @@ def test_lost_first_segments_are_missing_where_no_tier_has_them(root: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.pair("broker's directory", "delete_records")
-@pytest.mark.pair("broker's directory", "truncation")
-@pytest.mark.pair("broker's directory", "retention by time")
-@pytest.mark.pair("broker's directory", "retention by size")
+@pytest.mark.pair("broker's directory", "delete_records", "truncation", "retention by time", "retention by size")
 def test_nothing_that_the_broker_needs_is_dropped_or_changed(root: Path) -> None:
     kept = ("log-start-offset-checkpoint", "t-0/leader-epoch-checkpoint", "t-0/partition.metadata", "meta.properties")
     before = {name: (root / name).read_bytes() for name in kept}

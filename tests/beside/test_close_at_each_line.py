@@ -40,10 +40,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.sampled(15)
 @pytest.mark.parametrize("patient", [True, False], ids=["patient", "impatient"])
 @pytest.mark.parametrize("name", closing.CALLS)
-@pytest.mark.pair("close", "option change")
-@pytest.mark.pair("close", "groups")
-@pytest.mark.pair("close", "scan and follow")
-@pytest.mark.pair("close", "time search")
+@pytest.mark.pair("close", "option change", "groups", "scan and follow", "time search")
 def test_a_close_at_any_line_of_a_call_gives_its_answer_or_closed_error(
     template: Path, tmp_path: Path, name: str, patient: bool
 ) -> None:

@@ -20,9 +20,8 @@ BY = pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process",
 
 @BY
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.pair("scan and follow", "option change")
+@pytest.mark.pair("scan and follow", "option change", "second process")
 @pytest.mark.pair("time search", "option change")
-@pytest.mark.pair("scan and follow", "second process")
 def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, change: str, elsewhere: bool) -> None:
     done = read_beside(tmp_path, 7, CELL_SECONDS * len(READS), elsewhere=elsewhere, only=change)
     assert not done["violations"], done["violations"][0]
@@ -31,10 +30,8 @@ def test_every_method_that_reads_is_right_next_to_each_change(tmp_path: Path, ch
 
 @BY
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.pair("option change", "close")
-@pytest.mark.pair("compaction", "close")
-@pytest.mark.pair("compaction", "truncation")
-@pytest.mark.pair("truncation", "second process")
+@pytest.mark.pair("close", "option change", "compaction")
+@pytest.mark.pair("truncation", "compaction", "second process")
 @pytest.mark.pair("delete_records", "second process")
 def test_every_method_that_changes_something_is_right_next_to_each_change(tmp_path: Path, change: str, elsewhere: bool) -> None:
     done = call_beside(tmp_path, 7, elsewhere=elsewhere, only=change, seconds=CELL_SECONDS)

@@ -171,8 +171,7 @@ def test_describe_answers_while_segments_are_deleted(path: str, writer: Store) -
     assert wrong == []
 
 
-@pytest.mark.pair("compaction", "second process")
-@pytest.mark.pair("truncation", "second process")
+@pytest.mark.pair("second process", "compaction", "truncation")
 @pytest.mark.parametrize("change", ["truncate", "compaction"])
 def test_an_index_that_a_read_rebuilds_is_not_written_for_a_file_that_has_replaced_the_one_it_read(
     path: str, writer: Store, change: str, monkeypatch: pytest.MonkeyPatch

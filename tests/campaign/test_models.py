@@ -26,8 +26,7 @@ def test_every_order_of_steps_leaves_what_the_model_promises(machine: type[LogMa
         run_state_machine_as_test(machine, settings=models.ordinary(examples, STEPS))
 
 
-@pytest.mark.pair("timestamps", "retention by time")
-@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.pair("retention by time", "timestamps", "second process")
 @pytest.mark.parametrize("machine", [StoreMachine, DiskMachine])
 @pytest.mark.parametrize("time_type", ["CreateTime", "LogAppendTime"])
 def test_records_age_in_the_model_as_in_a_store_after_the_clock_was_set_back(machine: type[StoreMachine], time_type: str) -> None:

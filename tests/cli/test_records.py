@@ -452,8 +452,7 @@ def test_a_carriage_return_within_a_line_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.pair("compaction", "scan and follow")
-@pytest.mark.pair("truncation", "scan and follow")
+@pytest.mark.pair("scan and follow", "compaction", "truncation")
 def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
     """Compaction, a truncation within a batch and the log's start leave gaps."""
     with pylog.open(tmp_path / "s") as store:

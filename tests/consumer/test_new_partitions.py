@@ -54,8 +54,7 @@ GROWTHS: dict[str, Callable[[Store], tuple[str, int]]] = {
 @pytest.mark.parametrize("growth", GROWTHS.values(), ids=GROWTHS.keys())
 @pytest.mark.parametrize("group", [None, "g"])
 @pytest.mark.parametrize("maker", ["the same store", "another one"])
-@pytest.mark.pair("option change", "groups")
-@pytest.mark.pair("groups", "second process")
+@pytest.mark.pair("groups", "option change", "second process")
 def test_records_sent_to_a_new_partition_are_read_from_the_first_one(
     store: Store, other: Store, growth: Callable[[Store], tuple[str, int]], group: str | None, maker: str
 ) -> None:

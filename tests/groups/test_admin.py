@@ -503,10 +503,7 @@ def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:
 # ---- many partitions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pair("groups", "truncation")
-@pytest.mark.pair("groups", "delete_records")
-@pytest.mark.pair("groups", "roll")
-@pytest.mark.pair("groups", "second process")
+@pytest.mark.pair("groups", "truncation", "delete_records", "roll", "second process")
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_starts_and_ends_are_those_of_the_logs_whatever_happened_to_them(tmp_path: Path, mode: str) -> None:
     with pylog.open(tmp_path) as writer, pylog.open(tmp_path, mode) as store:

@@ -12,11 +12,7 @@ STEPS, COURSES = 80, int(os.environ.get("PYLOG_TIMES", "1")) * 6
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.pair("groups", "retention by size")
-@pytest.mark.pair("groups", "delete_records")
-@pytest.mark.pair("groups", "second process")
-@pytest.mark.pair("groups", "crash")
-@pytest.mark.pair("groups", "close")
+@pytest.mark.pair("groups", "retention by size", "delete_records", "second process", "crash", "close")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # consumers are dropped
 @pytest.mark.parametrize("seed", range(COURSES))
 def test_a_group_reads_each_record_and_never_a_lost_one_while_its_topic_is_deleted_and_its_members_are_killed_and_slow(

@@ -219,13 +219,16 @@ STEPS_OF_A_COURSE: list[Callable[[Course], None]] = [
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.pair("groups", "timestamps")
-@pytest.mark.pair("groups", "retention by time")
-@pytest.mark.pair("groups", "retention by size")
-@pytest.mark.pair("groups", "compaction")
-@pytest.mark.pair("groups", "delete_records")
-@pytest.mark.pair("groups", "option change")
-@pytest.mark.pair("groups", "LogAppendTime")
+@pytest.mark.pair(
+    "groups",
+    "timestamps",
+    "retention by time",
+    "retention by size",
+    "compaction",
+    "delete_records",
+    "option change",
+    "LogAppendTime",
+)
 @pytest.mark.parametrize("seed", range(COURSES))
 def test_a_group_reads_each_record_that_is_there_in_order_whatever_happens_to_its_topic(seed: int) -> None:
     course = Course(random.Random(seed))

@@ -61,9 +61,7 @@ def epochs(root: Path) -> str:
     return (root / "data" / "t-0" / "leader-epoch-checkpoint").read_text()
 
 
-@pytest.mark.pair("broker's directory", "time search")
-@pytest.mark.pair("broker's directory", "truncation")
-@pytest.mark.pair("broker's directory", "retention by size")
+@pytest.mark.pair("broker's directory", "time search", "truncation", "retention by size")
 def test_a_tiered_broker_serves_all_records_after_pylog_has_read_and_appended(
     tmp_path: Path, kafka_jars: KafkaJars, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,22 +46,11 @@ MOMENTS = {"first file": ("create", LOG), "records": ("sync", LOG), "last file":
 
 
 @pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
 def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[Store]:
     with pylog.open(tmp_path / "s", fs=fs, durability=Durability.OS) as opened:
         opened.create_topic("t", **OPTIONS)
         put(opened.log("t"))
         yield opened
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Neighbour]:
-    with Neighbour() as started:
-        yield started
 
 
 @pytest.fixture
@@ -93,8 +82,7 @@ def both_go_on(store: Store, other: Neighbour) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.pair("truncation", "second process")
-@pytest.mark.pair("delete_records", "second process")
+@pytest.mark.pair("second process", "truncation", "delete_records")
 @pytest.mark.parametrize("theirs", CHANGES)
 @pytest.mark.parametrize("ours", CHANGES)
 def test_a_change_after_one_of_another_process_is_made(store: Store, other: Neighbour, ours: str, theirs: str) -> None:

@@ -38,20 +38,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
 def store(path: Path, clock: ManualClock) -> Iterator[Store]:
     with pylog.open(path, clock=clock, durability=Durability.OS) as opened:
         opened.create_topic("t", **COMPACTED)
         yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    return store.log("t")
 
 
 def put(log: pylog.Log, keys: str, first: int = 0) -> None:

@@ -35,32 +35,11 @@ MOMENTS = [("sync", LOG + CLEANED), ("rename", LOG + CLEANED), ("rename", LOG + 
 
 
 @pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
 def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
     with pylog.open(path, fs=fs, durability=Durability.OS) as opened:
         opened.create_topic("t", **COMPACTED)
         put(opened.log("t"), range(COUNT))
         yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    return store.log("t")
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Neighbour]:
-    with Neighbour() as started:
-        yield started
 
 
 @pytest.fixture

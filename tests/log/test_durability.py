@@ -21,11 +21,6 @@ NEVER = Durability.INTERVAL(3_600_000)
 
 
 @pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
 def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[Store]:
     with pylog.open(tmp_path, fs=fs) as opened:
         yield opened

@@ -364,8 +364,7 @@ def test_a_truncation_while_a_follower_begins_is_no_error(tmp_path: Path, monkey
         assert [frame.num_rows for frame in log.follow(0, timeout_ms=0)] == [2]
 
 
-@pytest.mark.pair("scan and follow", "delete_records")
-@pytest.mark.pair("scan and follow", "truncation")
+@pytest.mark.pair("scan and follow", "delete_records", "truncation")
 def test_following_from_outside_of_the_log_is_an_error_at_once_as_for_scan(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

@@ -26,11 +26,6 @@ from support.log.group_commit import NOW, PATIENCE, request, rows, wait_until
 
 
 @pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
 def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[pylog.Store]:
     with pylog.open(tmp_path, fs=fs) as opened:
         yield opened

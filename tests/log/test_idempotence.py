@@ -25,11 +25,6 @@ LAST = 2**31 - 1  # the largest sequence
 
 
 @pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t")
@@ -41,11 +36,6 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
     with pylog.open(path, fs=fs) as opened:
         yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    return store.log("t")
 
 
 def send(

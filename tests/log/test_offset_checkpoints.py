@@ -129,8 +129,7 @@ def test_threads_that_raise_starts_beside_readers_lose_no_line_of_each_other(tmp
         assert parse_offsets((tmp_path / LOG_START).read_bytes(), "") == {TopicPartition("t", n): ROUNDS - 1 for n in range(4)}
 
 
-@pytest.mark.pair("broker's directory", "close")
-@pytest.mark.pair("broker's directory", "delete_records")
+@pytest.mark.pair("broker's directory", "close", "delete_records")
 def test_lines_of_others_and_starts_below_the_first_segment_stay(tmp_path: Path) -> None:
     make(tmp_path, 3)
     for name in (LOG_START, RECOVERY_POINT, CLEANER):

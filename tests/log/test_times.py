@@ -31,8 +31,7 @@ DAY = 86_400_000
 # ---- the age of records without a timestamp ------------------------------------------------------------------------------------
 
 
-@pytest.mark.pair("timestamps", "retention by time")
-@pytest.mark.pair("retention by time", "roll")
+@pytest.mark.pair("retention by time", "timestamps", "roll")
 @pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
 def test_a_record_without_a_timestamp_is_as_old_as_its_append(fs: Any, clock: ManualClock, segment_bytes: int) -> None:
     with opened(fs, clock) as store:
@@ -187,8 +186,7 @@ def test_a_clock_that_is_set_back_and_forth_makes_no_append_old(fs: Any, clock: 
         assert values(log) == []
 
 
-@pytest.mark.pair("timestamps", "retention by time")
-@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.pair("retention by time", "timestamps", "second process")
 @pytest.mark.parametrize("also_appends", [False, True])
 def test_records_of_another_store_are_not_old_after_the_clock_was_set_back_and_forth(
     fs: Any, clock: ManualClock, also_appends: bool
@@ -212,8 +210,7 @@ def test_records_of_another_store_are_not_old_after_the_clock_was_set_back_and_f
         assert values(log) == []
 
 
-@pytest.mark.pair("timestamps", "retention by time")
-@pytest.mark.pair("retention by time", "second process")
+@pytest.mark.pair("retention by time", "timestamps", "second process")
 @pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
 def test_records_from_before_the_clock_was_set_back_age_from_the_moment_the_store_noticed_it(
     fs: Any, clock: ManualClock, type_: str
@@ -233,8 +230,7 @@ def test_records_from_before_the_clock_was_set_back_age_from_the_moment_the_stor
         assert values(other.log("t")) == values(store.log("t")) == []
 
 
-@pytest.mark.pair("timestamps", "truncation")
-@pytest.mark.pair("retention by time", "truncation")
+@pytest.mark.pair("truncation", "timestamps", "retention by time")
 @pytest.mark.parametrize("segment_bytes", [150, 1 << 20])
 def test_truncation_makes_no_record_older_or_younger(fs: Any, clock: ManualClock, segment_bytes: int) -> None:
     with opened(fs, clock) as store:
@@ -253,8 +249,7 @@ def test_truncation_makes_no_record_older_or_younger(fs: Any, clock: ManualClock
 
 
 @pytest.mark.slow
-@pytest.mark.pair("timestamps", "compaction")
-@pytest.mark.pair("retention by time", "compaction")
+@pytest.mark.pair("compaction", "timestamps", "retention by time")
 @pytest.mark.parametrize("reopened", [False, True])
 def test_compaction_keeps_the_time_of_the_appends(fs: Any, clock: ManualClock, reopened: bool) -> None:
     with opened(fs, clock) as store:
@@ -345,8 +340,7 @@ def test_timestamps_of_the_past_and_the_present_in_turn_do_not_roll_at_each_appe
         assert len(log.segments) <= 3
 
 
-@pytest.mark.pair("timestamps", "roll")
-@pytest.mark.pair("roll", "close")
+@pytest.mark.pair("roll", "timestamps", "close")
 def test_a_segment_without_timestamps_rolls_by_time_even_if_its_store_is_opened_daily(fs: Any, clock: ManualClock) -> None:
     with opened(fs, clock) as store:
         store.create_topic("t", segment_ms=3 * DAY, segment_bytes=500, retention_ms=-1)
@@ -434,8 +428,7 @@ def test_a_search_by_time_passes_segments_whose_latest_record_was_deleted(
                 assert (found and found.offset) == (there[0] if there else None)
 
 
-@pytest.mark.pair("time search", "compaction")
-@pytest.mark.pair("time search", "idempotence")
+@pytest.mark.pair("time search", "compaction", "idempotence")
 def test_a_search_by_time_passes_batches_that_compaction_emptied(fs: Any, clock: ManualClock) -> None:
     with opened(fs, clock) as store:
         options = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0, "producer_id_expiration_ms": 2**63 - 1}
@@ -527,8 +520,7 @@ def test_describe_and_stats_show_the_same_times(tmp_path: Path) -> None:
     assert [each["first_timestamp"] for each in counted] == ["2023-11-14T22:13:15.000Z", None]
 
 
-@pytest.mark.pair("timestamps", "crash")
-@pytest.mark.pair("retention by time", "crash")
+@pytest.mark.pair("crash", "timestamps", "retention by time")
 def test_a_crash_makes_no_record_older_than_its_append(fs: Any, clock: ManualClock) -> None:
     store = pylog.open("/d", fs=fs, clock=clock)
     store.create_topic("t", retention_ms=DAY, segment_bytes=200)

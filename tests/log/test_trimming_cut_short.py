@@ -422,8 +422,7 @@ def succeeds(action: Callable[[], object], fs: HookedFileSystem, call: str, numb
 
 
 @pytest.mark.slow
-@pytest.mark.pair("truncation", "broker's directory")
-@pytest.mark.pair("truncation", "crash")
+@pytest.mark.pair("truncation", "broker's directory", "crash")
 @pytest.mark.parametrize(
     "kind",
     ["write EIO", "sync EIO", "create ENOSPC", "rename EIO", "truncate EIO", "sync_directory EIO", "remove EIO", "read EIO"],

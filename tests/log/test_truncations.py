@@ -53,8 +53,7 @@ HELD: dict[str, Callable[[Store], Iterator[int]]] = {
 }
 
 
-@pytest.mark.pair("scan and follow", "compaction")
-@pytest.mark.pair("scan and follow", "truncation")
+@pytest.mark.pair("scan and follow", "compaction", "truncation")
 @pytest.mark.pair("compaction", "truncation")
 @pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("mode", ["rw", "r"])
@@ -75,8 +74,7 @@ def test_a_reader_below_a_truncation_goes_on_although_a_compaction_has_deleted_i
     assert rest[-4:] >= [*range(COUNT - 4, COUNT)]
 
 
-@pytest.mark.pair("scan and follow", "truncation")
-@pytest.mark.pair("truncation", "crash")
+@pytest.mark.pair("truncation", "scan and follow", "crash")
 @pytest.mark.parametrize("held", sorted({*HELD} - {"records"}))  # it has read the whole log after its first record
 def test_a_reader_is_told_of_a_truncation_that_failed_before_its_end(held: str, tmp_path: Path) -> None:
     fs = FaultyFileSystem()

@@ -222,9 +222,7 @@ def _value(found: Any) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick_switches")
-@pytest.mark.pair("roll", "scan and follow")
-@pytest.mark.pair("compaction", "scan and follow")
-@pytest.mark.pair("delete_records", "scan and follow")
+@pytest.mark.pair("scan and follow", "roll", "compaction", "delete_records")
 @pytest.mark.parametrize("other", [False, True], ids=["one store", "two stores"])
 def test_threads_read_only_what_was_written_while_another_rolls_trims_truncates_and_compacts(other: bool) -> None:
     """Each record carries its offset, and how often the log had been truncated when it was written."""

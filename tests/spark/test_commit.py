@@ -188,8 +188,7 @@ def test_a_staged_batch_that_its_topic_takes_no_more_is_refused(fs: MemoryFileSy
             commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
 
 
-@pytest.mark.pair("option change", "Spark")
-@pytest.mark.pair("timestamps", "Spark")
+@pytest.mark.pair("Spark", "option change", "timestamps")
 @pytest.mark.parametrize(
     ("option", "most", "stamped"),
     [

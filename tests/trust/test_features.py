@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.trust.features import RULES, FeatureError, covers, pair_of
+from support.trust.features import RULES, FeatureError, covers, pair_of, pairs_of
 from support.trust.run_mutants import ROOT
 
 
@@ -20,6 +20,12 @@ def test_a_pair_is_the_same_in_either_order() -> None:
 def test_a_pair_of_anything_but_two_features_is_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(FeatureError):
         pair_of(*names)
+
+
+@pytest.mark.parametrize("names", [("roll", "rolls"), ("roll",), ("roll", "crash", "roll"), ("roll", "crash", "crash"), ()])
+def test_a_mark_of_anything_but_different_features_is_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(FeatureError):
+        pairs_of(*names)
 
 
 def test_a_rule_is_noted_with_its_pairs() -> None:

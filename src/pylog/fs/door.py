@@ -150,31 +150,12 @@ def _closed(path: str) -> StorageFailedError:
     return StorageFailedError(f"cannot read {path}: it is closed", path=path, errno=errno.EBADF)
 
 
-class _ReadFile:
-    """A file open for reading. Its reading methods are those of the file below, so the door adds no time to a read.
+class ForwardingFile:
+    """Calls the methods of the file below. A subclass adds `read`, `read_into` and `close`, and the methods that differ."""
 
-    A read holds the file below while it runs. So the descriptor is closed when the last read has ended, never during a read.
-    """
+    __slots__ = ("_file",)
 
-    __slots__ = ("__weakref__", "_file", "path", "read", "read_into")
-
-    read_into: _ReadInto
-    read: _Read
-
-    def __init__(self, file: File) -> None:
-        self.path = file.path
-        self._use(file)
-
-    def _use(self, file: File) -> None:
-        self._file = file
-        self.read_into = file.read_into
-        self.read = file.read
-
-    def refuse(self, error: Callable[[], Exception]) -> ref[File]:
-        """Has every later use raise an error. Returns a reference to the file below, which lives until no read uses it."""
-        below = ref(self._file)
-        self._use(_Refusing(self.path, error))
-        return below
+    _file: File
 
     def size(self) -> int:
         return self._file.size()
@@ -199,6 +180,33 @@ class _ReadFile:
 
     def sync(self) -> None:
         self._file.sync()
+
+
+class _ReadFile(ForwardingFile):
+    """A file open for reading. Its reading methods are those of the file below, so the door adds no time to a read.
+
+    A read holds the file below while it runs. So the descriptor is closed when the last read has ended, never during a read.
+    """
+
+    __slots__ = ("__weakref__", "path", "read", "read_into")
+
+    read_into: _ReadInto
+    read: _Read
+
+    def __init__(self, file: File) -> None:
+        self.path = file.path
+        self._use(file)
+
+    def _use(self, file: File) -> None:
+        self._file = file
+        self.read_into = file.read_into
+        self.read = file.read
+
+    def refuse(self, error: Callable[[], Exception]) -> ref[File]:
+        """Has every later use raise an error. Returns a reference to the file below, which lives until no read uses it."""
+        below = ref(self._file)
+        self._use(_Refusing(self.path, error))
+        return below
 
     def close(self) -> None:
         """Closes the file. A read that runs keeps the file below, and its descriptor, until it has ended."""

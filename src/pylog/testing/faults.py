@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pylog.errors import InvalidArgumentError, StorageFailedError, SyncFailedError
 from pylog.fs import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
+from pylog.fs.door import ForwardingFile
 
 
 class FaultKind(NamedTuple):
@@ -76,7 +77,7 @@ class _Plan:
             return kind if hit else None
 
 
-class FaultyFile:
+class FaultyFile(ForwardingFile):
     """A file of a `FaultyFileSystem`."""
 
     def __init__(self, fs: FaultyFileSystem, file: File) -> None:
@@ -106,21 +107,6 @@ class FaultyFile:
         if kind.short:
             self._file.write(data[: len(data) // 2], position)
         raise _failure(kind, self.path)
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def next_data(self, position: int) -> int:
-        return self._file.next_data(position)
-
-    def identity(self) -> tuple[int, int]:
-        return self._file.identity()
-
-    def set_mtime(self, mtime_ms: int) -> None:
-        self._file.set_mtime(mtime_ms)
-
-    def write_back(self, position: int, size: int) -> None:
-        self._file.write_back(position, size)
 
     def truncate(self, size: int) -> None:
         """Truncates, or fails."""

@@ -1,7 +1,8 @@
 """The features of pylog that can meet, and the table of tests and rules that say which pair they cover.
 
-A test says it with `@pytest.mark.pair("compaction", "time search")`; more than one mark is allowed. A rule of a Hypothesis state
-machine says it with the decorator `covers` below. docs/PAIRS.md is generated from both (`./dev pairs`).
+A test says it with `@pytest.mark.pair("compaction", "time search")`. A mark with more names pairs the first with each of the
+others, and a test may have several marks. A rule of a Hypothesis state machine says it with the decorator `covers` below.
+docs/PAIRS.md is generated from both (`./dev pairs`).
 """
 
 from __future__ import annotations
@@ -64,6 +65,24 @@ def pair_of(*names: str) -> Pair:
         raise FeatureError(f"a pair has two different features, not {names}")
     first, second = sorted(names, key=FEATURES.index)
     return first, second
+
+
+def pairs_of(*names: str) -> list[Pair]:
+    """Returns the pairs of a feature with each of the others.
+
+    Args:
+        names: a feature, and one or more others.
+
+    Raises:
+        FeatureError: a name is not in `FEATURES`, occurs twice, or is the only one.
+
+    >>> pairs_of("roll", "crash", "timestamps")
+    [('roll', 'crash'), ('timestamps', 'roll')]
+    """
+    first, *others = names or ("",)
+    if not others or len(set(others)) < len(others):
+        raise FeatureError(f"a pair has two different features, not {names}")
+    return [pair_of(first, other) for other in others]
 
 
 def covers(*pairs: Pair) -> Callable[[Function], Function]:

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from support.trust.features import CANNOT_MEET, FEATURES, RULES, Pair, pair_of
+from support.trust.features import CANNOT_MEET, FEATURES, RULES, Pair, pair_of, pairs_of
 
 TESTS: Final = Path(__file__).resolve().parents[2]
 OWN: Final = (TESTS / "trust", Path(__file__).parent)  # these speak of marks without having any
@@ -67,7 +67,8 @@ def covered() -> dict[Pair, set[str]]:
     marked = [path for path in files if MARKED.search(path.read_text())]
     for item in _collected([path for path in marked if path.name.startswith("test_")]):
         for mark in item.iter_markers("pair"):
-            found[pair_of(*mark.args)].add(_named(item, mark))
+            for pair in pairs_of(*mark.args):
+                found[pair].add(_named(item, mark))
     for path in marked:
         if not path.name.startswith("test_"):
             importlib.import_module(".".join(path.relative_to(TESTS).with_suffix("").parts))
