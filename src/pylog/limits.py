@@ -112,3 +112,9 @@ LONGEST_WAIT_MS = 10**12  # about thirty years: the limit of the system's timed 
 # Kafka's producer ids.
 PRODUCER_IDS = (1 << 48, 1 << 62)  # used by pylog, far above the ids that a broker assigns (reliability 10)
 MAX_PRODUCER_EPOCH = 2**15 - 1
+
+# Lag and health of groups.
+LAG_COUNT_BYTES = 1 << 30  # of batches whose headers one observation reads to count unread records; more is not counted
+COMMITS_AT_ONCE = 32_768  # records of __consumer_offsets read at a time, newest first
+COMMITS_SEARCHED = 262_144  # of these records at most, for groups that commit seldom
+COMMITS_KEPT = 20  # of a group in a partition, spread over the window; the last ten are kept besides

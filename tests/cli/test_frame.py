@@ -39,6 +39,7 @@ GOOD = {
     "warm": "",
     "groups list": "SHOP",
     "groups describe": "SHOP",
+    "groups health": "SHOP billing --fail-above 60",
     "groups reset": "SHOP billing --to-earliest --execute",
     "groups delete": "SHOP billing --yes",
     "groups delete-offsets": "SHOP billing --topic orders:1 --yes",
@@ -67,6 +68,12 @@ def commands(under: App = app, before: str = "") -> Iterator[str]:
             yield f"{before}{name}"
 
 
+def read_all(shop: Path) -> None:
+    """Lets the group `billing` read all of `orders`, so that its health is good."""
+    with pylog.open(shop) as store:
+        store.offsets.commit("billing", {("orders", 0): 4, ("orders", 1): 1})
+
+
 OURS = [name for name in commands() if name in GOOD]
 
 
@@ -76,6 +83,7 @@ def words(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "offsets.csv"
     file.write_text("billing,orders,0,1\n")
+    read_all(shop)
     names = {"SHOP": str(shop), "ELSEWHERE": str(tmp_path / "elsewhere"), "FILE": str(file), "LOG": str(shop / "orders-0")}
     return lambda name: [names.get(word, word) for word in f"{name} {GOOD[name]}".split()]
 
@@ -177,6 +185,7 @@ READING = (
     ["retain", "--dry-run"],
     ["groups list"],
     ["groups describe"],
+    ["groups health", "billing"],
     ["groups export"],
     ["groups reset", "billing", "--to-earliest"],
 )
@@ -187,6 +196,7 @@ def test_calls_that_only_read_leave_every_file_as_it_was(shop: Path, words: list
     def files() -> dict[Path, tuple[int, int]]:
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in shop.rglob("*")}
 
+    read_all(shop)
     before = files()
     assert call(*words[0].split(), shop, *words[1:]).code == 0
     assert files() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,51 @@ def test_nothing_is_deleted_without_yes(shop: Path, words: list[str]) -> None:
     done = call("groups", words[0], shop, "billing", *words[1:])
     assert (done.code, done.output) == (2, b"")
     assert committed(shop) == {0: 3, 1: 1}
+
+
+# ---- health ------------------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_code_1_when_a_group_is_not_ok_and_code_0_when_all_are(shop: Path) -> None:
+    with pylog.open(shop) as store:
+        store.offsets.commit("billing", {("orders", 0): 4, ("orders", 1): 1})
+        store.offsets.commit("shipping", {("orders", 0): 4})
+    assert call("groups", "health", shop).code == 0
+    with pylog.open(shop) as store:
+        store.offsets.commit("shipping", {("orders", 0): 1})
+    done = call("groups", "health", shop)
+    assert done.code == 1
+    assert re.search(r"shipping +orders +0 +REWIND +3 +3 .*the offset went back from 4 to 1", done.text)
+    assert re.search(r"billing +orders +1 +OK +0 +0 +0\.0 +steady +0\.0 +all records are read", done.text)
+    assert call("groups", "health", shop, "billing").code == 0
+
+
+def test_health_with_fail_above_fails_for_seconds_and_for_errors_only(shop: Path) -> None:
+    with pylog.open(shop) as store:
+        store.create_topic("new")
+        store.log("new").append(b"x")
+        store.offsets.commit("billing", {("orders", 0): 4, ("orders", 1): 1, ("new", 0): 0})
+    assert call("groups", "health", shop, "billing", "--fail-above", 3600).code == 0
+    assert call("groups", "health", shop, "billing", "--fail-above", 0).code == 1
+    with pylog.open(shop) as store:
+        store.log("orders").delete_records(2)
+        store.offsets.commit("shipping", {("orders", 0): 0})
+    assert call("groups", "health", shop, "shipping", "--fail-above", 1e12).code == 1  # LOST
+
+
+def test_health_in_json_has_what_the_store_says(shop: Path) -> None:
+    done = call("groups", "health", shop, "shipping", "--json").json
+    with pylog.open(shop, mode="r") as store:
+        (row,) = store.group("shipping").health().partitions
+    (group,) = done["groups"]
+    (found,) = group["partitions"]
+    assert (group["group"], found["topic"], found["partition"]) == ("shipping", "orders", 0)
+    for name in ("verdict", "offset", "lag", "lag_records", "trend", "commit_count"):
+        assert found[name] == getattr(row, name)
+
+
+def test_health_of_no_group_names_the_command_that_lists_them_and_a_wrong_window_is_refused(shop: Path) -> None:
+    done = call("groups", "health", shop, "no")
+    assert (done.code, done.complaints) == (1, f"pylog: there is no group 'no'; list the groups: pylog groups list {shop}\n")
+    assert call("groups", "health", shop, "--window", "10m").code == 2
+    assert call("groups", "health", shop, "--rules", "kafka").code == 2

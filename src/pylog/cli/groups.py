@@ -73,7 +73,7 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
         names, damaged = opened.offsets.known_groups()
         faults: Faults = dict(damaged.items())
         found = _described(opened, names, faults) if state or type or json else []
-        healthy = not _print_faults(opened, faults)
+        healthy = not print_faults(opened, faults)
     if json:
         print_json({"groups": [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]})
     elif found:
@@ -96,7 +96,7 @@ def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[Grou
     return found
 
 
-def _print_faults(opened: Store, faults: Faults) -> bool:
+def print_faults(opened: Store, faults: Faults) -> bool:
     """Prints on stderr which records of groups are damaged or skipped. Returns True if the output lacks any group."""
     for number, (count, first) in opened.offsets.skipped_records().items():
         examples = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
@@ -152,7 +152,7 @@ def describe(
         names, damaged = (group, {}) if group else opened.offsets.known_groups()
         faults: Faults = dict(damaged.items())
         found = [opened.group(name).describe() for name in names] if group else _described(opened, names, faults)
-        healthy = not _print_faults(opened, faults)
+        healthy = not print_faults(opened, faults)
     if json:
         print_json({"groups": [_as_json(each) for each in found]})
         return None if healthy else FAILED

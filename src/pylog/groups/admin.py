@@ -18,6 +18,8 @@ from pylog.factory_made import FactoryMade
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, KnownGroup, known, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
+from pylog.groups.health import Health
+from pylog.groups.observer import DEFAULT_WINDOW, GroupObserver, checked_window
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
 from pylog.groups.state import topic_info
@@ -113,6 +115,44 @@ class Group(FactoryMade, factory="Store.group"):
             PylogError: as `describe`.
         """
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
+
+    def health(self, window: timedelta | str = DEFAULT_WINDOW, *, rules: str = "pylog") -> Health:
+        """Judges how the group is doing, from its commits of the past and its logs. Needs no earlier observation.
+
+        Args:
+            window: how far back commits count; the last ten count in any case. A `timedelta`, or text such as `"PT10M"`.
+            rules: `"pylog"`, or `"burrow"` for the rules of Burrow.
+
+        Returns:
+            The verdict, and for each partition with a committed offset the lag in offsets, records and seconds, the trend, the
+            speed and the time to catch up. Works in a store that is open for reading, and on a copy of a directory. Commits that
+            compaction has removed are not known; `commit_count` is the number of known ones.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+            InvalidArgumentError: the window is not a positive duration, or there are no such rules.
+            CorruptionError: its offsets are damaged. StorageFailedError: a log cannot be read.
+
+        Cost: a refresh of each log; for a group that is behind, a few reads and the headers of unread batches; and the commits
+        back to the start of the window.
+
+        Spec: groups-and-transactions 1.4.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> _ = store.log("orders").append_many([b"a", b"b", b"c"])
+        >>> store.offsets.commit("billing", {("orders", 0): 1})
+        >>> found = store.group("billing").health()
+        >>> found.verdict, found.partitions[0].lag, found.partitions[0].lag_records
+        (<Verdict.OK: 'OK'>, 2, 2)
+        >>> store.close()
+        """
+        observer = GroupObserver(self._manager, self._offsets, checked_window(window))
+        found = observer.group(self.group_id)
+        if found is None:
+            raise self._unknown()
+        return observer.health(self.group_id, found, rules)
 
     def _known(self) -> KnownGroup:
         ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}

@@ -1,0 +1,162 @@
+"""The unread records of groups in one partition: the age of the first one, and their number. Keeps what does not change."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from pylog import limits
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
+from pylog.groups.health import UnreadSegment
+from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.counting import record_count
+from pylog.log.reading.good_batches import OffsetRange
+from pylog.log.state import LogState
+from pylog.topics.topic import Topic
+
+
+class First(NamedTuple):
+    """The first record at or after an offset.
+
+    Attributes:
+        timestamp: in milliseconds; None if it has none, or cannot be read.
+        damage: why it cannot be read; None if it can.
+        exists: false if only markers of transactions follow.
+    """
+
+    timestamp: int | None
+    damage: str | None = None
+    exists: bool = True
+
+
+class Budget:
+    """Bounds the bytes that one observation reads to count unread records.
+
+    Attributes:
+        left: bytes.
+    """
+
+    def __init__(self) -> None:
+        self.left = limits.LAG_COUNT_BYTES
+
+    def take(self, size: int) -> bool:
+        """Takes bytes from the budget; False if there are not enough."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
+class UnreadRecords:
+    """Reads what the groups of one partition have not read.
+
+    Args:
+        log: the partition.
+
+    Attributes:
+        log: as given.
+        state: the log's state in this observation.
+    """
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self._clear((-1, -1, -1))
+        self.refresh()
+
+    def _clear(self, version: tuple[int, int, int]) -> None:
+        self._version = version
+        self._firsts: dict[int, First] = {}
+        self._used_firsts: dict[int, First] = {}
+        self._counts: dict[int, tuple[int, int]] = {}  # offset → the end of what was counted, records
+        self._used_counts: dict[int, tuple[int, int]] = {}
+        self._ends: dict[int, int | None] = {}
+        self._used_ends: dict[int, int | None] = {}
+
+    def refresh(self) -> None:
+        """Begins an observation: refreshes the state, and drops what the last observation did not use.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition was deleted. As `Log.end_offset`.
+        """
+        self.state = state = self.log.snapshot()
+        version = (*state.version, state.truncation_count)
+        if version != self._version:  # segments were added, deleted or replaced
+            self._clear(version)
+        self._firsts, self._used_firsts = self._used_firsts, {}
+        self._counts, self._used_counts = self._used_counts, {}
+        self._ends, self._used_ends = self._used_ends, {}
+
+    def first(self, offset: int) -> First:
+        """Returns the first record at or after an offset that the log has. Cost: one record, the first time."""
+        found = self._used_firsts.get(offset) or self._firsts.get(offset) or self._first(offset)
+        if found.exists and found.damage is None:  # later appends may change the other answers
+            self._used_firsts[offset] = found
+        return found
+
+    def _first(self, offset: int) -> First:
+        try:
+            stamp = self.log.read(offset).timestamp
+        except OffsetOutOfRangeError:
+            return First(None, exists=False)
+        except CorruptionError as error:
+            return First(None, str(error))
+        return First(stamp if stamp >= 0 else None)
+
+    def count(self, offset: int, budget: Budget) -> int | None:
+        """Returns the number of records from an offset on; None if counting them exceeds the budget, or one is damaged.
+
+        Cost: the headers of their batches, the first time; then those of new batches.
+        """
+        end = self.state.end_offset
+        reached, counted = self._used_counts.get(offset) or self._counts.get(offset) or (offset, 0)
+        if reached > end:
+            reached, counted = offset, 0
+        if reached < end:
+            try:
+                if not budget.take(self.log.size_between(reached, end)):
+                    return None
+                counted += self.log.answer(partial(record_count, wanted=OffsetRange(reached, end)))
+            except (CorruptionError, OffsetOutOfRangeError):
+                return None
+        self._used_counts[offset] = end, counted
+        return counted
+
+    def end_at(self, timestamp: int) -> int | None:
+        """Returns the log's end at a time, by the records' timestamps; None if it is not known. Cost: one search of the log."""
+        found = self._used_ends.get(timestamp, self._ends.get(timestamp))
+        if found is None:
+            try:
+                later = self.log.offset_for_timestamp(timestamp + 1)
+            except PylogError:
+                return None
+            if later is None:
+                return self.state.end_offset
+            found = later.offset
+        self._used_ends[timestamp] = found
+        return found
+
+
+def unread_segment(state: LogState, offset: int, topic: Topic, group_id: str) -> UnreadSegment | None:
+    """Returns the segment of the first unread record; None if retention will not delete it.
+
+    The active segment is not returned: its newest records decide, and more may be appended.
+    """
+    config = topic.config
+    pair = state.segments.floor(offset)
+    if pair is None or "delete" not in config.cleanup_policy or config.retention_group == group_id or state.remote_offsets:
+        return None
+    segment = pair[1]
+    if segment is state.active or (config.retention_ms < 0 and config.retention_bytes < 0):
+        return None
+    after = total = 0
+    if config.retention_bytes >= 0:
+        sizes = [(base, state.size_of(each)) for base, each in state.segments]
+        after, total = sum(size for base, size in sizes if base > pair[0]), sum(size for _, size in sizes)
+    return UnreadSegment(
+        state.end_of(segment),
+        segment.largest_timestamp(),
+        config.retention_ms,
+        config.retention_bytes,
+        after,
+        max(1.0, total / max(1, state.end_offset - state.segments.first[0] if state.segments.first else 1)),
+    )
