@@ -27,7 +27,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("__main__", "spark", "cli", "aio", "aio_calls", "compat", "testing"),
+    ("__main__", "spark", "cli", "aio", "aio_calls", "aio_changes", "aio_inside", "compat", "testing"),
     ("tools",),
     ("reading", "offset_files"),
     ("opening",),

@@ -14,31 +14,30 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
-from queue import SimpleQueue
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
 from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls
-from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
-from pylog.client_thread import ClientThread, result_of, without_stop_iteration
+from pylog.aio_changes import PendingChanges
+from pylog.aio_inside import await_in_loop, inside_call
+from pylog.awaitables import is_awaitable, is_coroutine_function
+from pylog.client_thread import ClientThread
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import checked_timeout
-from pylog.errors import IllegalStateError, InvalidArgumentError, WakeupError
+from pylog.errors import InvalidArgumentError, WakeupError
 from pylog.producer.config import SendArguments
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
-from pylog.producer.producer import Producer, takes_at_once
+from pylog.producer.producer import Producer, send_at_once
 from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
 
 LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
 Sent = FutureRecordMetadata | Future[RecordMetadata]
-_READ: Final = ("key", "headers", "partition")  # of the arguments of `send`: some of their values make it read the topic
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
@@ -114,8 +113,9 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note = partial(self._note, loop, answer)
-        if not self._line and takes_at_once(self._producer, topic, value, **{name: more.get(name) for name in _READ}):
-            self._producer.send(topic, value, **more).when_done(note)
+        sent = None if self._line else send_at_once(self._producer, topic, value, **more)
+        if sent is not None:
+            sent.when_done(note)
         else:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
         if on_delivery is None:
@@ -228,71 +228,6 @@ def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], objec
         note(refused)
 
 
-class _Inside:
-    """A user's coroutine that runs in the event loop while the consumer's thread waits for it inside a call.
-
-    When the coroutine calls the consumer, the waiting thread makes that call, because it is the thread that holds the consumer.
-    """
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._is_over = False  # set and read in the event loop only
-        self._task: asyncio.Task[object] | None = None
-
-    def run(self, loop: asyncio.AbstractEventLoop, made: Awaitable[object]) -> None:
-        """Awaits an awaitable in the event loop, and makes the calls that it requests. Runs in the consumer's thread.
-
-        Raises:
-            Exceptions of the awaitable. IllegalStateError: it was cancelled, with the event loop.
-        """
-        loop.call_soon_threadsafe(self._begin, made)
-        while (call := self._calls.get()) is not None:
-            call()
-        assert self._task is not None
-        if self._task.cancelled():
-            raise IllegalStateError("the coroutine of a listener or callback was cancelled before it had finished")
-        self._task.result()
-
-    def _begin(self, made: Awaitable[object]) -> None:
-        async def awaited() -> object:
-            _INSIDE.set(self)  # in the context of this task only
-            return await made
-
-        self._task = asyncio.get_running_loop().create_task(awaited())
-        self._task.add_done_callback(self._end)
-
-    def _end(self, _: object) -> None:
-        self._is_over = True
-        self._calls.put(None)
-
-    @property
-    def is_over(self) -> bool:
-        """True once the thread no longer waits. A task that the coroutine started may still call."""
-        return self._is_over
-
-    async def call(self, call: Callable[[], T]) -> T:
-        """Lets the waiting thread make a call. Runs in the event loop."""
-        result: Future[T] = Future()
-
-        def make() -> None:
-            try:
-                result.set_result(without_stop_iteration(call))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
-                result.set_exception(error)
-
-        self._calls.put(make)
-        return await result_of(result)
-
-
-_INSIDE: Final[ContextVar[_Inside | None]] = ContextVar("pylog_inside", default=None)
-
-
-def _inside() -> _Inside | None:
-    """Returns the call that this coroutine runs inside of, if a consumer's thread waits for it."""
-    found = _INSIDE.get()
-    return None if found is None or found.is_over else found
-
-
 def _wake_again(consumer: Consumer[Any, Any], unheard: Future[Any]) -> None:
     """Repeats a wakeup that only a cancelled call has received, for the next call."""
     if not unheard.cancelled() and isinstance(unheard.exception(), WakeupError):
@@ -325,7 +260,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     def __init__(self, consumer: Consumer[K, V]) -> None:
         self._consumer = consumer
         self._polling = polling_of(consumer)
-        self._changes = deque()  # plain calls that the next call in the thread makes first
+        self._changes = PendingChanges()
         self._turn: asyncio.Lock | None = None  # exists only while coroutines use it, because it refers to their event loop
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
@@ -369,7 +304,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:
         """Serialises calls. A call from a listener's coroutine is part of the call that waits for the listener."""
-        if _inside() is not None:
+        if inside_call() is not None:
             yield
             return
         turn = self._turn = self._turn or asyncio.Lock()
@@ -384,7 +319,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         call = partial(self._after_changes, call) if self._changes else call
-        inside = _inside()
+        inside = inside_call()
         if inside is not None:
             return await inside.call(call)
         self._loop = ref(asyncio.get_running_loop())
@@ -400,9 +335,8 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     ) -> dict[TopicPartition, list[Record[K, V]]]:
         return await self._poll(timeout_ms, max_records, arrow=False, only=only)
 
-    def _consumer_of(self) -> Consumer[K, V]:
+    def _check_open(self) -> None:
         self._thread.check_open()
-        return self._consumer
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
         """Returns Arrow batches by partition: see `Consumer.poll_arrow`."""
@@ -434,7 +368,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
 
     async def __anext__(self) -> Record[K, V]:
         async with self._its_turn():
-            if _inside() is None and not self._thread.is_idle:
+            if inside_call() is None and not self._thread.is_idle:
                 await self._thread.quiet()
             if self._changes or self._polling.is_check_due:
                 await self._in_thread(self._polling.check)
@@ -461,7 +395,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
         """
         self._changes.clear()
         close = partial(self._consumer.close, autocommit=autocommit)
-        inside = _inside()
+        inside = inside_call()
         if inside is not None:  # called by a listener, whose thread waits for it and makes no call after this one
             await inside.call(close)
             return
@@ -473,23 +407,6 @@ def _awaited(consumer: Callable[[], AsyncConsumer[Any, Any] | None], made: objec
     """Awaits a coroutine that a listener or callback has returned, in the event loop. Runs in a thread, which waits for it."""
     found = consumer()
     if is_awaitable(made):
-        _await_in_loop(found, made)
+        await_in_loop(None if found is None else found._loop(), made)
     if found is not None:
         found._after_changes(lambda: None)  # those that the listener has made
-
-
-def _await_in_loop(found: AsyncConsumer[Any, Any] | None, made: object) -> None:
-    assert isinstance(made, Awaitable)
-    loop = None if found is None else found._loop()
-    if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():
-        refuse_awaitable(made)  # while the store closes the consumer, for example: nothing can await it
-        return
-    _Inside().run(loop, made)
-
-
-def _is_in_a_loop() -> bool:
-    """True if this thread runs an event loop, which must not block."""
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        return True
-    return False

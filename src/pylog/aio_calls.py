@@ -1,7 +1,7 @@
 """The names of aiokafka's producer and consumer for `AsyncProducer` and `AsyncConsumer`.
 
-Calls that read or wait are coroutines. Plain calls that change the consumer are queued, in their order, for the next call in the
-consumer's thread. Plain calls that ask return the last known state at once.
+Calls that read or wait are coroutines. Plain calls that change the consumer are made by the next call in the consumer's thread,
+which makes only the last change of each partition. Plain calls that ask return the last known state at once.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import asyncio
 import math
 import re
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
+from pylog.aio_changes import PendingChanges
 from pylog.client_thread import ClientThread
 from pylog.consumer.assignment import ConsumerAssignment
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.polling import Polling, core_of
-from pylog.consumer.subscription import checked_partition, checked_partitions
+from pylog.consumer.subscription import checked_partitions
 from pylog.errors import IllegalStateError
 from pylog.log.arguments import offset_given
 from pylog.producer.config import SendArguments
@@ -71,8 +70,9 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
 class AsyncConsumerCalls(ABC, Generic[K, V]):
     """The calls of `AsyncConsumer` under aiokafka's names."""
 
+    _consumer: Consumer[K, V]
     _polling: Polling
-    _changes: deque[Callable[[], object]]
+    _changes: PendingChanges
 
     @abstractmethod
     async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -93,9 +93,8 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         return core_of(self._polling).assignment
 
     def _after_changes(self, call: Callable[[], T]) -> T:
-        """Makes the queued changes, then a call. Runs in the consumer's thread."""
-        while self._changes:
-            self._changes.popleft()()
+        """Makes the pending changes, then a call. Runs in the consumer's thread."""
+        self._changes.make(self._consumer)
         return call()
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         """
         return await self._poll_some(timeout_ms, max_records, checked_partitions(partitions))
 
-    # ---- changes, queued -----------------------------------------------------------------------------------------------------
+    # ---- changes before the next read ----------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -150,15 +149,15 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         An error of the subscription is raised by that call.
         """
         names = topics if isinstance(topics, str) else tuple(topics)
-        self._change(Consumer.subscribe, names, pattern, listener)
+        self._open_changes().subscribe(names, pattern, listener)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Assigns partitions before the next call that reads, which raises its errors: see `Consumer.assign`."""
-        self._change(Consumer.assign, checked_partitions(partitions))
+        self._open_changes().assign(checked_partitions(partitions), self._assignment.partitions.keys())
 
     def unsubscribe(self) -> None:
         """Ends the subscription or assignment before the next call that reads: see `Consumer.unsubscribe`."""
-        self._change(Consumer.unsubscribe)
+        self._open_changes().unsubscribe()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Moves the position of a partition before the next record is returned: see `Consumer.seek`.
@@ -166,31 +165,35 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         Raises:
             IllegalStateError: the partition is not assigned. OffsetOutOfRangeError: the offset is negative.
         """
-        self._check_assigned([partition])
-        self._change(Consumer.seek, checked_partition(partition), offset_given("offset", offset))
+        (wanted,) = self._assigned([partition])
+        self._open_changes().seek(wanted, offset_given("offset", offset))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stops reading partitions before the next record is returned: see `Consumer.pause`. Raises as `seek`."""
-        self._check_assigned(partitions)
-        self._change(Consumer.pause, *partitions)
+        wanted = self._assigned(partitions)
+        self._open_changes().pause(wanted, paused=True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Continues reading paused partitions: see `Consumer.resume`. Raises as `seek`."""
-        self._check_assigned(partitions)
-        self._change(Consumer.resume, *partitions)
+        wanted = self._assigned(partitions)
+        self._open_changes().pause(wanted, paused=False)
 
-    def _change(self, method: Callable[..., object], *arguments: object) -> None:
-        self._changes.append(partial(method, self._consumer_of(), *arguments))
+    def _open_changes(self) -> PendingChanges:
+        self._check_open()
+        return self._changes
 
     @abstractmethod
-    def _consumer_of(self) -> Consumer[K, V]:
-        """The consumer. Raises ClosedError if it is closed."""
+    def _check_open(self) -> None:
+        """Raises ClosedError if the consumer is closed."""
 
-    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Raises IllegalStateError for partitions that are not assigned, unless a queued change may assign them."""
-        if not self._changes:
-            for partition in checked_partitions(partitions):
-                self._assignment.state_of(partition)
+    def _assigned(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Returns the partitions. Raises IllegalStateError if one is not assigned, and no pending change will assign it."""
+        wanted = checked_partitions(partitions)
+        present = self._changes.assigned(self._assignment.partitions.keys())
+        for partition in wanted:
+            if partition not in present:
+                raise self._assignment.not_assigned(partition, present)
+        return wanted
 
     # ---- questions without waiting -------------------------------------------------------------------------------------------
 

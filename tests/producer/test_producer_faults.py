@@ -17,7 +17,7 @@ from pylog import Durability
 from pylog.errors import ClosedError, PylogTimeoutError, RecordTooLargeError, StorageFailedError, StoreLockedError
 from pylog.log.partition_log import PartitionLog
 from pylog.producer import buffer as buffers
-from pylog.producer.producer import takes_at_once
+from pylog.producer.producer import send_at_once
 from pylog.producer.sender import Sender
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
@@ -45,7 +45,7 @@ def test_a_full_buffer_makes_send_wait_and_then_refuse_and_goes_on_when_there_is
         for record in (b"small", b"x" * 5000):
             with pytest.raises(PylogTimeoutError, match="buffer of 10240 bytes has been full for max_block_ms=20"):
                 producer.send("t", record)
-        assert not takes_at_once(producer, "t", None)
+        assert send_at_once(producer, "t", None) is None
         gate.open()
         futures.append(producer.send("t", b"10"))
     assert [future.result().offset for future in futures] == list(range(1, 12))
@@ -66,7 +66,7 @@ def test_small_records_wait_for_a_larger_one_that_came_first(store: Store, fs: H
             blocked[-1].start()
             while buffer_of(producer)._blocked < len(blocked):
                 pass
-        assert not takes_at_once(producer, "t", None)
+        assert send_at_once(producer, "t", None) is None
         gate.open()
         for thread in blocked:
             thread.join(PATIENCE)

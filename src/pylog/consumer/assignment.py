@@ -122,10 +122,15 @@ class ConsumerAssignment:
         """
         found = self.partitions.get(partition)
         if found is None:
-            some = ", ".join(sorted(map(name, self.partitions))[:10]) or "none"
-            message = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
-            raise IllegalStateError(f"{message}; poll first, or assign it")
+            raise self.not_assigned(partition, self.partitions)
         return found
+
+    @staticmethod
+    def not_assigned(partition: TopicPartition, present: Iterable[TopicPartition]) -> IllegalStateError:
+        """Returns the error for a partition that is not among those that are present."""
+        some = ", ".join(sorted(map(name, list(present)))[:10]) or "none"
+        message = f"{name(partition)} is not assigned to this consumer; its partitions are {some}"
+        return IllegalStateError(f"{message}; poll first, or assign it")
 
     def positions(self) -> Offsets:
         """Returns the known positions, which can be committed (groups-and-transactions 2.1)."""

@@ -116,11 +116,40 @@ class RecordAccumulator:
         with self._lock:
             try:
                 self._wait_for_room(size)
-                self._extra += size - RECORD_CHARGE
-                self.items.append(future)
+                self._take_large(future, size)
             finally:
                 self._set_room()
             self._work.notify()
+
+    def _take_large(self, future: FutureRecordMetadata, size: int) -> None:
+        self._extra += size - RECORD_CHARGE
+        self.items.append(future)
+
+    def has_room(self, size: int) -> bool:
+        """Returns whether a record would fit at this moment. Takes no lock."""
+        return (self.room - len(self.items)) * RECORD_CHARGE >= size
+
+    def add_at_once(self, future: FutureRecordMetadata, size: int) -> bool:
+        """Adds a record of `size` bytes if it fits now, and no larger one waits. Returns whether it was added.
+
+        Raises:
+            IllegalStateError: the call interrupts another call of this thread.
+        """
+        if not self.has_room(size):
+            return False
+        if size <= RECORD_CHARGE:
+            self.items.append(future)
+            if len(self.items) > self.attention:
+                self.wake()
+            return True
+        self.waiting.check_outside()
+        with self._lock:
+            if self._closed or not self._may_enter(self._came + 1, size):
+                return False
+            self._take_large(future, size)
+            self._set_room()
+            self._work.notify()
+            return True
 
     def _wait_for_room(self, size: int) -> None:
         if not self.waiting.is_sender():  # in a callback it would wait for itself

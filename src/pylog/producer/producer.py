@@ -21,7 +21,7 @@ from pylog.producer.config import ProducerConfig, called_partitioner
 from pylog.producer.core import ProducerCore
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, Routes, too_large
-from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
+from pylog.producer.sizes import RECORD_CHARGE, charge
 from pylog.record.builder import keyless
 from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
@@ -151,23 +151,35 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         if key_bytes is None and route.compacted and self._renewed(route).compacted:
             raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
-        stamp = _checked_timestamp(timestamp)
-        if stamp is not None and route.timestamps is not None:
-            route.timestamps.check_range(stamp, stamp, self._clock.now_ms())
         size = self._checked_size(route, value_bytes, key_bytes, pairs)
-        details = Details(pairs or None, number, stamp) if pairs or number is not None or stamp is not None else None
-        future = FutureRecordMetadata(route, value_bytes, key_bytes, details)
+        future = self._future(route, value_bytes, key_bytes, pairs, number, timestamp)
         if on_delivery is not None:
             future.when_done(_callback_of(on_delivery))
-        route.keyed = route.keyed or key_bytes is not None
-        route.headed = route.headed or bool(pairs)
-        route.named = route.named or number is not None
-        route.timed = route.timed or stamp is not None
         if size > RECORD_CHARGE:
             self._buffer.add_large(future, size)
         else:
             self._buffer.add(future)
         return future
+
+    def _future(
+        self,
+        route: Route,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        partition: int | None,
+        timestamp: int | datetime | None,
+    ) -> FutureRecordMetadata:
+        """Returns the future of a checked record, and notes on the route which columns its batches have."""
+        stamp = _checked_timestamp(timestamp)
+        if stamp is not None and route.timestamps is not None:
+            route.timestamps.check_range(stamp, stamp, self._clock.now_ms())
+        route.keyed = route.keyed or key is not None
+        route.headed = route.headed or bool(headers)
+        route.named = route.named or partition is not None
+        route.timed = route.timed or stamp is not None
+        details = Details(headers or None, partition, stamp) if headers or partition is not None or stamp is not None else None
+        return FutureRecordMetadata(route, value, key, details)
 
     def _route(self, topic: str) -> Route:
         """Returns the metadata of a topic, which is read at its first record."""
@@ -290,24 +302,42 @@ def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core
     return made
 
 
-def takes_at_once(
+def send_at_once(
     producer: Producer[Any, Any],
     topic: object,
     value: object = None,
     key: object = None,
     headers: object = None,
     partition: object = None,
-) -> bool:
-    """Returns whether `send` would take a record without waiting, without reading a file, and without calling the user's code."""
-    free = (producer._buffer.room - len(producer._buffer.items)) * RECORD_CHARGE
-    if free < RECORD_OVERHEAD + producer.config.max_request_size or producer._looks_closer:
-        return False
-    known = producer._routes.of(topic) if isinstance(topic, str) else None
-    if known is None or producer._sender.is_old(known) or (key is None and known.compacted):
-        return False
-    if partition is not None and not (is_int(partition) and partition in known.partitions):
-        return False
-    return _is_plain(value) and _is_plain(key) and _are_plain(headers) and _size(value, key, headers or ()) <= known.limit
+    timestamp: int | datetime | None = None,
+    **unknown: object,
+) -> FutureRecordMetadata | None:
+    """Sends a record without waiting, without reading a file, and without calling the user's code.
+
+    The topic's metadata is taken once, and the room in the buffer with the record, so other threads cannot make the call wait.
+
+    Returns:
+        The record's future. None if `Producer.send` is needed for it: nothing was sent.
+
+    Raises:
+        InvalidRecordError, IllegalStateError: as `Producer.send`.
+    """
+    route = producer._routes.of(topic) if isinstance(topic, str) else None
+    if route is None or unknown or producer._looks_closer or producer._sender.is_old(route):
+        return None
+    if key is None and route.compacted:
+        return None
+    if partition is not None and not (is_int(partition) and partition in route.partitions):
+        return None
+    if not (_is_plain(value) and _is_plain(key) and _are_plain(headers)):
+        return None
+    pairs = _checked_headers(headers)
+    size = charge(value, key, pairs)
+    if _size(value, key, pairs) > route.limit or not producer._buffer.has_room(size):
+        return None
+    number = None if partition is None else int(partition)
+    future = producer._future(route, value, key, pairs, number, timestamp)
+    return future if producer._buffer.add_at_once(future, size) else None
 
 
 def _is_plain(given: object) -> TypeGuard[bytes | None]:

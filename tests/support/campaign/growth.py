@@ -242,10 +242,11 @@ _OF_ITS_OWN: Final = [
 ]
 
 
-def _before_a_read(s: Scene, change: Callable[[], object]) -> None:
-    """The consumer's thread makes the change before the next read."""
-    change()
-    s.run(s.reading.position(T))
+def _without_a_read(s: Scene) -> None:
+    """Changes that wait for a read, which does not come."""
+    s.reading.seek(T, 0)
+    s.reading.pause(T)
+    s.reading.resume(T)
 
 
 def _async_subscription(s: Scene) -> None:
@@ -360,9 +361,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "AsyncConsumer.end_offsets": lambda s: s.run(s.reading.end_offsets([T])),
     "AsyncConsumer.offsets_for_times": lambda s: s.run(s.reading.offsets_for_times({T: 0})),
     "AsyncConsumer.position": lambda s: s.run(s.reading.position(T)),
-    "AsyncConsumer.seek": lambda s: _before_a_read(s, lambda: s.reading.seek(T, 0)),
-    "AsyncConsumer.pause": lambda s: _before_a_read(s, s.reading.pause),
-    "AsyncConsumer.resume": lambda s: _before_a_read(s, s.reading.resume),
+    **dict.fromkeys([f"AsyncConsumer.{name}" for name in ("seek", "pause", "resume")], _without_a_read),
     "AsyncProducer.partitions_for": lambda s: s.run(s.sending.partitions_for("t")),
     "AsyncConsumer.commit": lambda s: s.run(s.reading.run(pylog.Consumer.end_offsets, [T])),
     "AsyncConsumer.run": lambda s: s.run(s.reading.run(pylog.Consumer.position, T)),

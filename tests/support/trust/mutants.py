@@ -11,8 +11,9 @@ from typing import Final
 from support.trust.mutant import Mutant
 from support.trust.mutants_beside import BESIDE
 from support.trust.mutants_clients import CLIENTS
+from support.trust.mutants_coroutines import COROUTINES
 from support.trust.mutants_directory import DIRECTORY
 from support.trust.mutants_hostile import HOSTILE
 from support.trust.mutants_partitions import PARTITIONS
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*BESIDE, *PARTITIONS, *CLIENTS, *DIRECTORY, *HOSTILE)
+MUTANTS: Final[tuple[Mutant, ...]] = (*BESIDE, *PARTITIONS, *CLIENTS, *COROUTINES, *DIRECTORY, *HOSTILE)

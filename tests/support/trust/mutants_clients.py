@@ -443,8 +443,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="an_asynchronous_send_reads_the_topic_in_the_loop",
         file="pylog/producer/producer.py",
-        text="    if known is None or producer._sender.is_old(known) or (key is None and known.compacted):\n",
-        replacement="    if known is None:\n",
+        text="    route = producer._routes.of(topic) if isinstance(topic, str) else None\n",
+        replacement="    route = producer._route(topic)\n",
         tests=("tests/test_loop_thread.py::test_no_call_touches_a_file_in_the_thread_of_the_event_loop",),
         why="A send of a topic that was changed reads files in the thread of the event loop.",
     ),

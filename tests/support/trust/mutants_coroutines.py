@@ -1,0 +1,55 @@
+"""Mutants of the clients for coroutines: what waits, and for whom."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+RACES: Final = "tests/producer/test_aio_races.py::"
+ENDS: Final = "tests/consumer/test_aio_loops_end.py::"
+
+COROUTINES: Final = (
+    Mutant(
+        name="a_seek_takes_back_a_pause",
+        file="pylog/aio_changes.py",
+        text="            self._states[partition] = self._states.get(partition, _State())._replace(offset=offset)\n",
+        replacement="            self._states[partition] = _State(offset=offset)\n",
+        tests=("tests/consumer/test_aio_changes.py::test_changes_before_a_read_leave_what_the_same_calls_leave_one_by_one",),
+        why="A seek takes back a pause that waits for the same read.",
+    ),
+    Mutant(
+        name="a_partition_that_was_given_up_between_two_reads_keeps_its_position",
+        file="pylog/aio_changes.py",
+        text="        if consumer.assignment() & self.partitions - self.kept:\n",
+        replacement="        if False:\n",
+        tests=("tests/consumer/test_aio_changes.py::test_changes_before_a_read_leave_what_the_same_calls_leave_one_by_one",),
+        why="assign() that is called twice before a read is another one than two assignments.",
+    ),
+    Mutant(
+        name="a_large_record_of_a_coroutine_waits_in_the_loops_thread",
+        file="pylog/producer/buffer.py",
+        text="            if self._closed or not self._may_enter(self._came + 1, size):\n                return False\n",
+        replacement="            self._wait_for_room(size)\n",
+        tests=(
+            (
+                "tests/producer/test_aio_races.py::"
+                "test_a_send_neither_waits_nor_reads_in_the_loops_thread_whatever_another_thread_does_at_any_step"
+            ),
+        ),
+        why="A thread that fills the buffer at the wrong moment stops the event loop for max_block_ms.",
+    ),
+    Mutant(
+        name="a_thread_waits_for_a_loop_that_is_closed",
+        file="pylog/aio_inside.py",
+        text="_CHECK_SECONDS: Final = 0.2",
+        replacement="_CHECK_SECONDS: Final = 20.0",
+        tests=(
+            (
+                "tests/consumer/test_aio_loops_end.py::"
+                "test_a_loop_that_ends_at_any_step_leaves_no_thread_that_waits_for_it[after the call is queued-closes]"
+            ),
+        ),
+        why="The program ends late, because the consumer's thread waits for a coroutine that never runs.",
+    ),
+)
