@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("upkeep",),
     ("log_manager",),
     ("log_opener",),
-    ("open_logs", "root_directory", "background_errors", "full_disk"),
+    ("unopened", "open_logs", "root_directory", "background_errors", "full_disk"),
     ("topics",),
     ("staging",),
     ("log",),
@@ -54,7 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options",),
     ("record",),
-    ("awaitables", "background", "client_thread", "dropping", "serializers"),
+    ("awaitables", "background", "client_thread", "dropping", "serializers", "skipped"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]

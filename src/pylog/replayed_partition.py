@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -25,16 +25,10 @@ from pylog.log.state import LogState
 from pylog.record.few import Piece, few_rows
 from pylog.record.types import ProducerBatch
 from pylog.segment.segment import LogSegment
+from pylog.skipped import Skipped
 
 KeyValue = tuple[bytes, bytes | None]  # a record's key and value
 COLUMNS: Final = ("offset", "key", "value", "producer_id")
-
-
-class Skipped(NamedTuple):
-    """A record that a replay skipped: its offset in its partition, and why."""
-
-    offset: int
-    why: str
 
 
 class PartitionImage(Protocol):

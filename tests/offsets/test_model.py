@@ -14,7 +14,7 @@ import pylog
 from pylog import Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.log.reading.transaction_outcomes import TransactionEnd
-from pylog.offsets.image import Image
+from pylog.offsets.replay import ReplayedImage
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_offset, parse_partition_key
 from pylog.testing import MemoryFileSystem
 
@@ -147,7 +147,7 @@ def replayed(events: list[tuple[str, int, TopicPartition, bool]]) -> tuple[dict[
 def test_transactions_are_replayed_as_kafka_does_in_whichever_portions_they_come(
     events: list[tuple[str, int, TopicPartition, bool]], cuts: list[int]
 ) -> None:
-    image = Image()
+    image = ReplayedImage()
     bounds = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
     for first, end in pairwise(bounds):
         part = [(number, *events[number]) for number in range(first, end)]

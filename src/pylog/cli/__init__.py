@@ -1,6 +1,6 @@
 """The command line, `pylog`: one module per command, and the modules that commands share.
 
-* `app` registers commands, `run` runs them.
+* `app` registers commands. `start` runs a command line with only the modules that it needs, `run` with all commands.
 * `exits` turns an error into a sentence on stderr and an exit code.
 * `streams` prepares stdin, stdout and stderr.
 * `output` prints tables, JSON and progress. `pylog.text` escapes keys, values and names for terminals.
@@ -24,7 +24,7 @@ def main() -> NoReturn:
     """Runs the program `pylog`, then ends the process with one of the exit codes of `pylog.cli.exits`."""
     prepare()
     try:
-        from pylog.cli.run import run
+        from pylog.cli.start import run
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise

@@ -9,12 +9,15 @@ from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
 from pylog.cli.output import Column, print_facts, print_json, print_line, print_table
 from pylog.cli.settings import kafka_name
 from pylog.cli.stores import logs_of, reading
+from pylog.cli.unopened import outlines_of, unopened_answer
 from pylog.times import time_text
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
     from pylog.log.state import LogState
     from pylog.segment.segment import LogSegment
+    from pylog.topics.topic import Topic
+    from pylog.unopened import UnopenedDirectory
 
 _PARTITIONS = (
     Column("partition", "number"),
@@ -52,9 +55,13 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
         pylog describe shop orders --segments
         pylog describe shop orders --json
     """
-    with reading(store) as opened:
-        found = opened.topic(topic)
-        partitions = [_partition(log) for log in logs_of(opened, found)]
+    seen = None if json or segments else unopened_answer(store, partial(_from_names, topic))
+    if seen is None:
+        with reading(store) as opened:
+            found = opened.topic(topic)
+            partitions = [_partition(log) for log in logs_of(opened, found)]
+    else:
+        found, partitions = seen
     changed = {kafka_name(name): value for name, value in found.config.changed().items()}
     if json:
         print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
@@ -62,10 +69,29 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     options = ", ".join(f"{name}={value}" for name, value in changed.items())
     print_facts({"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"})
     print_line("")
-    print_table(_PARTITIONS, [each | {"segments": len(each["segments"])} for each in partitions])
+    print_table(_PARTITIONS, partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
     if segments:
         print_line("")
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
+
+
+def _from_names(name: str, unopened: UnopenedDirectory) -> tuple[Topic, list[dict[str, Any]]] | None:
+    """Returns a topic and its partitions, with the number of their segments; None if the engine is needed."""
+    topic = unopened.topics().get(name)
+    outlines = None if topic is None else outlines_of(unopened, topic)
+    if topic is None or outlines is None:
+        return None
+    partitions = []
+    for partition, seen in outlines.items():
+        stable = 0 if seen is None else unopened.stable_offset(partition, seen)
+        if stable is None:
+            return None
+        start, end, sizes = (
+            (0, 0, ()) if seen is None else (seen.outline.start_offset, seen.outline.end_offset, seen.outline.sizes)
+        )
+        offsets = {"start_offset": start, "stable_offset": stable, "end_offset": end}
+        partitions.append({"partition": partition.partition, **offsets, "segments": len(sizes), "bytes": sum(sizes)})
+    return topic, partitions
 
 
 def _partition(log: PartitionLog) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
 from pylog.cli.exits import FAILED, UsageError, complain, print_stderr
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import naming_groups, reading
+from pylog.cli.unopened import unopened_answer
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
-from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.text import printable, shown
 
 if TYPE_CHECKING:
     from pylog import Store
     from pylog.groups.description import GroupDescription, MemberDescription, PartitionDescription
+    from pylog.unopened import UnopenedDirectory
 
 groups: Final = App(
     name="groups",
@@ -69,11 +70,14 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
         pylog groups list shop
         pylog groups list shop --state --type
     """
-    with reading(store) as opened:
-        names, damaged = opened.offsets.known_groups()
-        faults: Faults = dict(damaged.items())
-        found = _described(opened, names, faults) if state or type or json else []
-        healthy = not print_faults(opened, faults)
+    seen = None if state or type or json else unopened_answer(store, _names)
+    names, found, healthy = seen or [], [], True
+    if seen is None:
+        with reading(store) as opened:
+            names, damaged = opened.offsets.known_groups()
+            faults: Faults = dict(damaged.items())
+            found = _described(opened, names, faults) if state or type or json else []
+            healthy = not print_faults(opened, faults)
     if json:
         print_json({"groups": [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]})
     elif found:
@@ -83,6 +87,12 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
     elif healthy:
         complain(f"no consumer groups in {store}")
     return None if healthy else FAILED
+
+
+def _names(unopened: UnopenedDirectory) -> list[str] | None:
+    from pylog.offsets.unopened import group_names
+
+    return group_names(unopened)
 
 
 def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[GroupDescription]:
@@ -98,6 +108,8 @@ def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[Grou
 
 def print_faults(opened: Store, faults: Faults) -> bool:
     """Prints on stderr which records of groups are damaged or skipped. Returns True if the output lacks any group."""
+    from pylog.offsets.schema import OFFSETS_TOPIC
+
     for number, (count, first) in opened.offsets.skipped_records().items():
         examples = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
         skipped = f"skipped {count} records that Kafka does not write"

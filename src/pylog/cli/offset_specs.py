@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from pylog import limits
 from pylog.cli.exits import UsageError
 from pylog.errors import InvalidArgumentError
-from pylog.groups.reset import ResetTarget, target_of
 from pylog.times import milliseconds_of
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
+    from pylog.groups.reset import ResetTarget
     from pylog.log.partition_log import PartitionLog
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
@@ -40,6 +40,8 @@ def parse_offset_spec(text: str, clock: Clock) -> ResetTarget:
     >>> parse_offset_spec("-5", clock), parse_offset_spec("PT0.4S", clock)
     (ResetTarget(kind='shift', value=-5), ResetTarget(kind='time', value=600))
     """
+    from pylog.groups.reset import ResetTarget, target_of
+
     try:
         if _NUMBER.fullmatch(text):
             return ResetTarget("shift" if text.startswith("-") else "offset", int(text))

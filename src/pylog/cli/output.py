@@ -6,12 +6,11 @@ Results go to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol
-
-import msgspec
 
 from pylog.text import json_text, printable, shown, size_text
 
@@ -63,12 +62,16 @@ def print_json(document: Any) -> None:
     Args:
         document: values of JSON, and bytes, which become text or an object (see `jsonable`).
     """
+    import msgspec
+
     encoded = msgspec.json.format(msgspec.json.encode(jsonable(document)), indent=2)
     write_data(json_text(encoded.decode()) + "\n")
 
 
 def json_line(document: Any) -> str:
     """Returns a JSON document on one line, with a line end."""
+    import msgspec
+
     return json_text(msgspec.json.encode(jsonable(document)).decode()) + "\n"
 
 
@@ -81,7 +84,7 @@ def jsonable(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            return {"base64": msgspec.to_builtins(value)}
+            return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
         return {name: jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,11 +1,8 @@
-"""Runs a command line."""
+"""Registers all commands. Importing this module is for programs that run several, and for `pylog --help`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
-
-from cyclopts import CycloptsError
 
 from pylog.cli import (
     cat,
@@ -33,8 +30,9 @@ from pylog.cli import (
     warm,
 )
 from pylog.cli.app import app
-from pylog.cli.exits import USAGE, complain, ended
-from pylog.cli.usage import usage_text
+from pylog.cli.start import run
+
+__all__ = ["COMMANDS", "app", "run"]
 
 COMMANDS: Final = (  # importing a module registers its commands
     topics,
@@ -61,21 +59,3 @@ COMMANDS: Final = (  # importing a module registers its commands
     warm,
     completion,
 )
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Runs a command and returns its exit code.
-
-    Args:
-        arguments: the command line without the program name.
-    """
-    return ended(lambda: _call(arguments))
-
-
-def _call(arguments: Sequence[str]) -> int | None:
-    try:
-        code: int | None = app(arguments, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        complain(usage_text(error))
-        return USAGE
-    return code

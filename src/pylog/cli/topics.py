@@ -8,10 +8,12 @@ from pylog.cli.app import TOPICS, Json, StorePath, command
 from pylog.cli.exits import complain
 from pylog.cli.output import Column, print_json, print_table
 from pylog.cli.stores import logs_of, reading
+from pylog.cli.unopened import outlines_of, unopened_answer
 
 if TYPE_CHECKING:
     from pylog.store import Store
     from pylog.topics.topic import Topic
+    from pylog.unopened import UnopenedDirectory
 
 _COLUMNS = (
     Column("topic"),
@@ -34,8 +36,10 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         pylog topics shop
         pylog topics /var/lib/kafka/data --json
     """
-    with reading(store) as opened:
-        rows = [_row(opened, topic) for topic in opened.topics().values()]
+    rows = unopened_answer(store, _rows)
+    if rows is None:
+        with reading(store) as opened:
+            rows = [_row(topic, _sums(opened, topic)) for topic in opened.topics().values()]
     if json:
         print_json({"topics": rows})
     elif rows:
@@ -44,12 +48,26 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         complain(f"no topics in {store}")
 
 
-def _row(store: Store, topic: Topic) -> dict[str, Any]:
+def _rows(unopened: UnopenedDirectory) -> list[dict[str, Any]] | None:
+    rows = []
+    for topic in unopened.topics().values():
+        outlines = outlines_of(unopened, topic)
+        if outlines is None:
+            return None
+        extents = [seen.outline for seen in outlines.values() if seen is not None]
+        offsets = sum(extent.end_offset - extent.start_offset for extent in extents)
+        rows.append(_row(topic, {"records": offsets, "bytes": sum(sum(extent.sizes) for extent in extents)}))
+    return rows
+
+
+def _sums(store: Store, topic: Topic) -> dict[str, int]:
     states = [log.snapshot() for log in logs_of(store, topic)]
     return {
-        "topic": topic.name,
-        "partitions": topic.partition_count,
         "records": sum(state.end_offset - state.start_offset for state in states),
         "bytes": sum(state.size_of(segment) for state in states for _, segment in state.segments),
-        "cleanup_policy": topic.config.cleanup_policy,
     }
+
+
+def _row(topic: Topic, sums: dict[str, int]) -> dict[str, Any]:
+    config = topic.config
+    return {"topic": topic.name, "partitions": topic.partition_count, **sums, "cleanup_policy": config.cleanup_policy}

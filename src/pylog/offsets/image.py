@@ -6,19 +6,12 @@ The last record of a key counts. A transaction's commits count from its marker o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError
-from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.offsets.membership import DELETION_ORDER, GROUP_EPOCH, MEMBER
 from pylog.offsets.schema import (
     GROUP,
@@ -39,13 +32,15 @@ from pylog.offsets.validity import (
     fault_of_partition_key,
     fault_of_value,
 )
-from pylog.record.arrays import number_array, numbers_of
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.replayed_partition import Skipped
+from pylog.skipped import Skipped
 
-_NO_PRODUCER: Final = -1
+if TYPE_CHECKING:
+    from pylog.log.reading.transaction_outcomes import TransactionEnd
+
+NO_PRODUCER: Final = -1
 _SKIPPED_KEPT: Final = 100  # of the records that were skipped: all are counted, the first ones are named
-_NO_KEY: Final = "it has no key of Kafka's"
+NO_KEY: Final = "it has no key of Kafka's"
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -174,76 +169,8 @@ class Image:
 
     # ---- replay --------------------------------------------------------------------------------------------------------------
 
-    def replay(self, frames: Iterable[pa.RecordBatch], ends: Iterable[TransactionEnd]) -> None:
-        """Takes more records, of `COLUMNS`, and the markers among them. Records that cannot be used are skipped and counted."""
-        waiting = deque(ends)
-        for frame in frames:
-            if not frame.num_rows:
-                continue
-            producers = numbers_of(frame.column(3), np.int64)
-            offsets = numbers_of(frame.column(0), np.int64)
-            ended = bool(waiting) and waiting[0].offset < int(offsets[-1])
-            if self.pending or ended or (producers != _NO_PRODUCER).any():
-                self._take_each(frame, waiting)
-            else:
-                self._take_columns(frame)
-        for end in waiting:
-            self._end_transaction(end)
-        self.skipped.sort()
-
-    def _take_each(self, frame: pa.RecordBatch, ends: deque[TransactionEnd]) -> None:
-        """Replays records in order, because transactions depend on the records up to their markers."""
-        offsets, producers = numbers_of(frame.column(0), np.int64).tolist(), numbers_of(frame.column(3), np.int64).tolist()
-        rows = zip(offsets, frame.column(1).to_pylist(), frame.column(2).to_pylist(), producers, strict=True)
-        for offset, key, value, producer in rows:
-            while ends and ends[0].offset < offset:
-                self._end_transaction(ends.popleft())
-            self.take(offset, key, value, producer=producer)
-
-    def _take_columns(self, frame: pa.RecordBatch) -> None:
-        """Replays records without transactions: only the last record of each key is read.
-
-        Cost: some 0.1 µs a record, and 1 µs a key.
-        """
-        frame = self._without_null_keys(frame)
-        encoded = frame.column(1).dictionary_encode()
-        keys = numbers_of(encoded.indices, np.int32)
-        last = np.empty(len(encoded.dictionary), np.int64)
-        last[keys] = np.arange(frame.num_rows)  # of equal indices the last one counts
-        valid = np.array(frame.column(2).is_valid().to_pylist(), bool)
-        written = np.bincount(keys[valid], minlength=len(last)) > 0
-        order = np.argsort(last)
-        rows = last[order]
-        kept = frame if len(rows) == frame.num_rows else frame.take(number_array(rows, pa.int64()))
-        offsets = numbers_of(kept.column(0), np.int64).tolist()
-        for number, offset, key, value, was in zip(
-            order.tolist(),
-            offsets,
-            _byte_strings(kept.column(1)),
-            _byte_strings(kept.column(2)),
-            written[order].tolist(),
-            strict=True,
-        ):
-            if not self.take(offset, key, value, written=was):
-                self._take_earlier(frame, np.flatnonzero(keys == number)[:-1], written=was)
-
-    def _without_null_keys(self, frame: pa.RecordBatch) -> pa.RecordBatch:
-        if not frame.column(1).null_count:
-            return frame
-        valid = frame.column(1).is_valid()
-        for offset in frame.column(0).filter(valid.to_numpy(zero_copy_only=False) == 0).to_pylist():
-            self._skip(offset, _NO_KEY)
-        return frame.filter(valid)
-
-    def _take_earlier(self, frame: pa.RecordBatch, rows: NDArray[np.int64], *, written: bool) -> None:
-        """Takes the last of some rows that can be used: they have the key of a later record that cannot."""
-        for row in reversed(rows.tolist()):
-            offset, key, value = (frame.column(column)[row].as_py() for column in range(3))
-            if self.take(offset, key, value, written=written):
-                return
-
     def take(
-        self, offset: int, key: bytes | None, value: bytes | None, *, producer: int = _NO_PRODUCER, written: bool = False
+        self, offset: int, key: bytes | None, value: bytes | None, *, producer: int = NO_PRODUCER, written: bool = False
     ) -> bool:
         """Takes one record, unless it cannot be used: then it is skipped and counted.
 
@@ -257,7 +184,7 @@ class Image:
         """
         kind = -1 if key is None or len(key) < 2 else key[0] << 8 | key[1]
         if key is None or not 0 <= kind <= LAST_KIND:
-            fault: str | None = _NO_KEY if kind < 0 else f"its key is of kind {kind}, which no Kafka writes"
+            fault: str | None = NO_KEY if kind < 0 else f"its key is of kind {kind}, which no Kafka writes"
         elif kind <= OFFSET:
             fault = self._take_offset(offset, kind, key, value, producer, written)
         elif kind == GROUP or kind in DELETION_ORDER:
@@ -265,7 +192,7 @@ class Image:
         else:
             fault = None
         if fault is not None:
-            self._skip(offset, fault)
+            self.skip(offset, fault)
         return fault is None
 
     def take_own(self, offset: int, key: bytes, value: bytes | None) -> None:
@@ -282,7 +209,8 @@ class Image:
             group.entries[partition_key] = Entry(offset, value)
             group.known = None
 
-    def _skip(self, offset: int, fault: str) -> None:
+    def skip(self, offset: int, fault: str) -> None:
+        """Counts a record that cannot be used."""
         self.skipped_count += 1
         if len(self.skipped) < _SKIPPED_KEPT:
             self.skipped.append(Skipped(offset, fault))
@@ -292,7 +220,7 @@ class Image:
         end = 4 + int.from_bytes(key[2:4], "big")
         name, partition_key = key[4:end], key[end:]
         if len(partition_key) < 6 or len(partition_key) != 6 + (partition_key[0] << 8 | partition_key[1]):
-            return _NO_KEY
+            return NO_KEY
         fault = None if value is None else fault_of_commit(value)
         known = self.groups.get(name)
         if known is None or partition_key not in known.entries:
@@ -315,7 +243,7 @@ class Image:
         group.named = True
         if kind == OLD_OFFSET:
             group.old_keys.add(partition_key)
-        if producer == _NO_PRODUCER:
+        if producer == NO_PRODUCER:
             group.entries[partition_key] = entry
             group.known = None
         else:
@@ -336,7 +264,7 @@ class Image:
         """Applies a record about a group or a member, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
         if len(key) < end:
-            return _NO_KEY
+            return NO_KEY
         name = key[4:end]
         fault = fault_of_name(name) or fault_of_key(kind, key)
         if fault is not None:
@@ -367,22 +295,11 @@ class Image:
         if self.groups[name].is_empty and not self.pending_of(name):
             del self.groups[name]
 
-    def _end_transaction(self, end: TransactionEnd) -> None:
+    def end_transaction(self, end: TransactionEnd) -> None:
+        """Takes a marker: what its transaction has committed counts from here on, or is dropped."""
         for (name, partition_key), entry in self.pending.pop(end.producer_id, {}).items():
             group = self.groups[name]
             committed = group.entries.get(partition_key)
             if end.committed and (committed is None or committed.record_offset < entry.record_offset):
                 group.entries[partition_key] = entry
                 group.known = None
-
-
-def _byte_strings(column: pa.BinaryArray) -> Iterator[bytes | None]:
-    """What `to_pylist` gives, in a third of the time."""
-    _, ends, data = column.buffers()
-    starts = np.frombuffer(ends, np.int32, len(column) + 1, column.offset * 4)
-    held = b"" if data is None else memoryview(data)[int(starts[0]) : int(starts[-1])].tobytes()
-    found: Iterator[bytes] = (held[first:end] for first, end in pairwise((starts - starts[0]).tolist()))
-    if not column.null_count:
-        return found
-    valid = column.is_valid().to_pylist()
-    return (value if present else None for value, present in zip(found, valid, strict=True))

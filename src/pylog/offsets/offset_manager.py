@@ -37,7 +37,8 @@ from pylog.offsets.schema import (
 )
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.replayed_partition import KeyValue, Skipped
+from pylog.replayed_partition import KeyValue
+from pylog.skipped import Skipped
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 

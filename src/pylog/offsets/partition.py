@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable
 
 from pylog.log.partition_log import PartitionLog
-from pylog.offsets.image import Image
+from pylog.offsets.replay import ReplayedImage
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.replayed_partition import ReplayedPartition, Skipped
+from pylog.replayed_partition import ReplayedPartition
+from pylog.skipped import Skipped
 
 LOGGER = logging.getLogger("pylog.groups")
 
 
-class OffsetsPartition(ReplayedPartition[Image]):
+class OffsetsPartition(ReplayedPartition[ReplayedImage]):
     """The offsets of the groups in one partition.
 
     Args:
@@ -27,7 +28,7 @@ class OffsetsPartition(ReplayedPartition[Image]):
     """
 
     def __init__(self, open_log: Callable[[], PartitionLog], directory: str, number: int) -> None:
-        super().__init__(open_log, directory, number, Image)
+        super().__init__(open_log, directory, number, ReplayedImage)
         self._memberless: tuple[PartitionLog, int] | None = None  # the log and its end at which no group had members
         self.may_have_members = False
 

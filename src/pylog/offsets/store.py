@@ -9,7 +9,7 @@ from pylog.errors import InvalidTypeError, PylogError
 from pylog.factory_made import FactoryMade
 from pylog.offsets.offset_manager import OffsetManager, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.replayed_partition import Skipped
+from pylog.skipped import Skipped
 
 
 class OffsetStore(FactoryMade, factory="Store.offsets"):

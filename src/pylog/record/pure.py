@@ -193,7 +193,7 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
 # ---- reading -----------------------------------------------------------------------------------------------------------------
 
 
-class _Rows:
+class PlainRows:
     """The records of one batch, as Python objects."""
 
     __slots__ = ("headers_at", "keys", "offset_deltas", "timestamp_deltas", "values", "with_headers")
@@ -258,13 +258,13 @@ def _field(data: bytes, at: int, end: int, least_after: int) -> tuple[bytes | No
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def _parsed(data: bytes, count: int, delta_end: int) -> _Rows:
+def parse_rows(data: bytes, count: int, delta_end: int) -> PlainRows:
     """Parses the records of a whole batch.
 
     Raises:
         ValueError, IndexError: they do not parse.
     """
-    rows = _Rows()
+    rows = PlainRows()
     end, at, previous = len(data), HEADER_SIZE, -1
     for _ in range(count):
         timestamp_delta, offset_delta, at, record_end = record_head(data, at)
@@ -337,7 +337,7 @@ def decode_records(
             break
         rows_before[batch] = new[D_ROWS]
         try:
-            rows = _parsed(data, column[COUNT], wrapped(column[LAST_OFFSET] - column[BASE_OFFSET]))
+            rows = parse_rows(data, column[COUNT], wrapped(column[LAST_OFFSET] - column[BASE_OFFSET]))
         except (ValueError, IndexError):
             status = BAD_RECORD
             break
@@ -395,7 +395,7 @@ class _Outputs(NamedTuple):
             or (self.wanted & WANT_HEADERS and rows > self.headers_at.size)
         )
 
-    def put(self, column: list[int], rows: _Rows, state: list[int]) -> None:
+    def put(self, column: list[int], rows: PlainRows, state: list[int]) -> None:
         """Writes a batch's records, and counts them in the state."""
         row, end = state[D_ROWS], state[D_ROWS] + len(rows.keys)
         if self.wanted & WANT_OFFSETS:  # sums wrap, as int64 do

@@ -82,9 +82,9 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="odd_value_leaves_the_commit_before_it",
-        file="pylog/offsets/image.py",
-        text="                self._take_earlier(frame, np.flatnonzero(keys == number)[:-1], written=was)\n",
-        replacement="                pass\n",
+        file="pylog/offsets/replay.py",
+        text="            _take_earlier(image, frame, np.flatnonzero(keys == number)[:-1], written=was)\n",
+        replacement="            pass\n",
         tests=("tests/offsets/test_store_damage.py::test_a_record_that_no_kafka_writes_is_skipped_and_no_commit_is_lost_by_it",),
         why="A value that cannot be read hides the commit before it.",
     ),

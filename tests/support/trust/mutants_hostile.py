@@ -275,4 +275,20 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         ),
         why="An index is rebuilt, and nothing says so.",
     ),
+    Mutant(
+        name="topics_are_listed_without_the_engine",
+        file="pylog/cli/topics.py",
+        text="    rows = unopened_answer(store, _rows)\n",
+        replacement="    rows = None\n",
+        tests=("tests/cli/test_unopened.py::test_a_command_that_needs_names_and_sizes_only_loads_no_engine[topics]",),
+        why="A list of names and sizes takes the start-up time of the engine.",
+    ),
+    Mutant(
+        name="damaged_commits_are_not_read_from_an_unopened_directory",
+        file="pylog/offsets/unopened.py",
+        text="    if not good_crc(data, at, at + column[SIZE]):\n",
+        replacement="    if False:\n",
+        tests=("tests/cli/test_unopened.py::test_a_directory_that_is_damaged_gets_the_engine_s_answers[flipped]",),
+        why="Groups are listed from bytes that do not match their checksum.",
+    ),
 )

@@ -23,7 +23,16 @@ from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimestampOffset
 from pylog.log.durable_point import DurablePoint, open_header
 from pylog.log.reading.outline import PartitionExtent
-from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, MAX_TIMESTAMP, SIZE
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    SIZE,
+    TRANSACTIONAL_BIT,
+)
 from pylog.record.header import header_column
 from pylog.segment.names import DURABLE_POINT, INDEX, LOG, TIME_INDEX, file_name, plain_plan
 
@@ -82,6 +91,39 @@ def is_still_so(fs: FileSystem, directory: str, seen: FastOutline) -> bool:
         return _slot_of(fs, directory) == seen.slot and _size_of(fs, directory, seen.outline.bases[-1]) == seen.outline.sizes[-1]
     found = _segments(fs, directory)
     return found == (seen.outline.bases, seen.outline.sizes, False)
+
+
+def stable_offset(fs: FileSystem, directory: str, extent: PartitionExtent, most: int) -> int | None:
+    """Returns the last stable offset of a partition without transactions, which is its end.
+
+    Args:
+        fs, directory: the partition.
+        extent: its extent, from `fast_outline`.
+        most: the most batch headers to read.
+
+    Returns:
+        The offset. None if a batch is of a transaction or of an old format, if there are more batches, or if the first ones were
+        deleted: a transaction that began there may be open.
+
+    Raises:
+        StorageFailedError: a file cannot be read.
+    """
+    if extent.bases[0]:
+        return None
+    for base, size in zip(extent.bases, extent.sizes, strict=True):
+        file = fs.open(join(directory, file_name(base, LOG)))
+        try:
+            end = 0
+            for column in islice(_batches(file, 0, size), most):
+                end = column[0] + column[SIZE]
+                most -= 1
+                if column[ATTRIBUTES] & TRANSACTIONAL_BIT:
+                    return None
+            if end != size:
+                return None
+        finally:
+            file.close()
+    return extent.end_offset
 
 
 def _slot_of(fs: FileSystem, directory: str) -> DurablePoint | None:

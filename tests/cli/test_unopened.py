@@ -1,0 +1,214 @@
+"""`topics`, `describe` and `groups list` answer from names and headers, without the engine, as the engine answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pylog
+from pylog.cli import describe, groups, start, topics
+from pylog.cli.run import COMMANDS as COMMANDS_BY_MODULE
+from pylog.cli.unopened import unopened_answer
+from support.cli import Outcome, call
+from support.golden import data as golden_data
+
+HEAVY = {"numba", "llvmlite", "pyarrow", "pandas", "pyspark", "pylog.store", "pylog.record.decoder"}
+HEAVIER_THAN_NAMES = {*HEAVY, "numpy", "msgspec", "importlib.metadata"}
+COMMANDS = {
+    "version": (["--version"], {*HEAVIER_THAN_NAMES, "pylog.cli.topics", "pylog.config"}),
+    "help": (["--help"], HEAVIER_THAN_NAMES),
+    "topics": (["topics", "shop"], {*HEAVY, "rich", "pylog.cli.cat", "pylog.offsets.image"}),
+    "describe": (["describe", "shop", "orders"], {*HEAVY, "rich", "pylog.cli.cat", "pylog.offsets.image"}),
+    "groups": (["groups", "list", "shop"], {*HEAVY, "rich", "pylog.cli.cat"}),
+}
+
+
+def filled(path: Path) -> Path:
+    """A store with groups, and topics with several segments. Not a copy: the header of a copied partition is not trusted."""
+    with pylog.open(path, durability=pylog.Durability.OS, offsets=pylog.OffsetsConfig(topic_num_partitions=3)) as store:
+        store.create_topic("orders", partition_count=3)
+        store.log("orders", 0).append_many([b"x"] * 20)
+        store.log("orders", 1).append(b"y")
+        store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+        store.create_topic("old", segment_bytes=100)
+        for number in range(5):
+            store.log("prices").append(b"%d" % number, key=b"tea")
+            store.log("old").append(b"x" * 15)
+        store.offsets.commit("billing", {("orders", 0): 3, ("orders", 1): 1})
+        store.offsets.commit("shipping", {("orders", 0): 0})
+    return path
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return filled(tmp_path / "shop")
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled(tmp_path_factory.mktemp("unopened") / "shop")
+
+
+PROGRAM = """
+import sys
+from pylog.cli import main
+unwanted = sys.argv.pop().split(",")
+try:
+    main()
+finally:
+    print(*(name for name in unwanted if name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_needs_names_and_sizes_only_loads_no_engine(unchanged: Path, name: str) -> None:
+    arguments, unwanted = COMMANDS[name]
+    command = [sys.executable, "-c", PROGRAM, *arguments, ",".join(sorted(unwanted))]
+    done = subprocess.run(command, cwd=unchanged.parent, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+    assert done.stdout
+
+
+def test_each_command_is_started_with_its_module() -> None:
+    """A command that `start` does not know still works, at the price of loading all commands."""
+    loaded = {name for words in start.MODULES for name in start.modules_for(words)}
+    registered = {module.__name__.rpartition(".")[2] for module in COMMANDS_BY_MODULE}
+    assert registered - {"completion"} <= loaded | {"groups"}
+
+
+# ---- the answers are those of the engine -------------------------------------------------------------------------------------
+
+
+def nothing(_path: str, _question: Any) -> None:
+    """The answer at a glance, where there is none."""
+
+
+@contextmanager
+def glancing(how: Callable[..., Any]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (topics, describe, groups):
+            patch.setattr(module, "unopened_answer", how)
+        yield
+
+
+def answered(*arguments: object) -> tuple[Outcome, bool]:
+    """Runs a command with the engine and without, compares, and returns the outcome and whether a glance was enough."""
+    answers = []
+
+    def noted(path: str, question: Any) -> Any:
+        answers.append(unopened_answer(path, question))
+        return answers[-1]
+
+    with glancing(nothing):
+        expected = call(*arguments)
+    with glancing(noted):
+        found = call(*arguments)
+    assert found == expected
+    return found, bool(answers) and answers[-1] is not None
+
+
+def all_answered(directory: Path) -> list[bool]:
+    """Compares the three commands on a directory; returns for which of them a glance was enough."""
+    with pylog.open(directory, mode="r") as store:
+        names = list(store.topics())
+    lines = [("topics", directory), ("groups", "list", directory), *(("describe", directory, name) for name in names)]
+    return [answered(*line)[1] for line in lines]
+
+
+def test_a_glance_is_enough_for_a_store_that_was_closed_and_gives_the_engine_s_answers(unchanged: Path) -> None:
+    assert all(all_answered(unchanged))
+
+
+def test_the_answers_are_the_engine_s_while_a_writer_has_the_store_open(shop: Path) -> None:
+    with pylog.open(shop) as store:
+        store.log("orders").append_many([b"more"] * 10)
+        store.offsets.commit("later", {("orders", 0): 1})
+        all_answered(shop)
+        assert answered("groups", "list", shop)[0].lines == ["billing", "later", "shipping"]
+
+
+def test_the_answers_are_the_engine_s_after_each_change_of_a_log(shop: Path) -> None:
+    with pylog.open(shop, tick_interval_ms=None) as store:
+        store.log("orders").delete_records(2)
+        all_answered(shop)
+        store.log("orders", 1).truncate(0)
+        all_answered(shop)
+        store.compact("prices")
+        store.log("old").delete_records(2)
+        all_answered(shop)
+        store.offsets.delete("billing")
+        assert answered("groups", "list", shop)[0].lines == ["shipping"]
+        store.offsets.delete("shipping")
+        assert answered("groups", "list", shop)[0].lines == []
+        store.delete_topic("old")
+        store.create_topic("fresh", partition_count=3)
+        all_answered(shop)
+    all_answered(shop)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "index gone", "header gone", "checkpoint", "foreign file", "log gone"])
+def test_a_directory_that_is_damaged_gets_the_engine_s_answers(shop: Path, damage: str) -> None:
+    for log in (*shop.glob("orders-0/*.log"), *shop.glob("__consumer_offsets-*/*.log")):
+        data = log.read_bytes()
+        if damage == "cut":
+            log.write_bytes(data[:-5])
+        elif damage == "flipped" and data:
+            log.write_bytes(data[:-5] + bytes([data[-5] ^ 4]) + data[-4:])
+        elif damage == "index gone":
+            log.with_suffix(".index").unlink(missing_ok=True)
+        elif damage == "header gone":
+            (log.parent / "durable-point").unlink()
+        elif damage == "foreign file":
+            (log.parent / f"{9:020}.log").write_bytes(b"what")
+        elif damage == "log gone":
+            log.unlink()
+    if damage == "checkpoint":
+        (shop / "log-start-offset-checkpoint").write_bytes(b"nonsense")
+    for line in (["topics", shop], ["groups", "list", shop], ["describe", shop, "orders"]):
+        answered(*line)
+
+
+def test_a_partition_that_is_a_link_is_named_with_and_without_the_engine(shop: Path) -> None:
+    moved = shop.parent / "elsewhere"
+    (shop / "orders-1").rename(moved)
+    os.symlink(moved, shop / "orders-1")
+    found, _ = answered("topics", shop)
+    assert "is a symbolic link" in found.complaints
+    assert "is a symbolic link" in answered("groups", "list", shop)[0].complaints
+
+
+def test_what_is_wrong_with_a_command_line_or_a_directory_is_reported_by_the_engine(unchanged: Path) -> None:
+    assert answered("describe", unchanged, "order")[0].code == 1
+    assert answered("topics", unchanged / "nowhere")[0].code == 1
+    assert answered("topics", unchanged / "pylog.json")[0].code == 1
+
+
+SOME = (
+    "txn",
+    "groups",
+    "unclean",
+    "delete-records-mid",
+    "retention-ms",
+    "v0-v1-v2",
+    "empty",
+    "codec-zstd-plain",
+    "codec-none-idem",
+)
+
+
+def test_brokers_directories_of_each_kind_get_the_engine_s_answers() -> None:
+    directories = {each.log_directory for each in golden_data.partitions() if each.version != "3.9.1"}
+    assert any(any(all_answered(path)) for path in sorted(directories) if path.name in SOME)
+
+
+@pytest.mark.slow
+def test_all_brokers_directories_get_the_engine_s_answers() -> None:
+    for directory in sorted({each.log_directory for each in golden_data.partitions()}):
+        all_answered(directory)
