@@ -43,6 +43,7 @@ __all__ = [
     "StoreLockedError",
     "SyncFailedError",
     "TopicAlreadyExistsError",
+    "TransactionAbortedError",
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
@@ -265,15 +266,26 @@ class OutOfOrderSequenceError(ProducerError):
 
 
 class ProducerFencedError(ProducerError):
-    """A producer with the same id and a higher epoch has taken over.
+    """A producer with the same id, or the same transactional id, and a higher epoch has taken over.
 
     Attributes:
         expected: that epoch; batches of lower epochs are refused.
+        sequence: the first sequence of the refused batch; -1 if no batch was involved.
     """
 
 
 class InvalidTransactionStateError(PylogError):
-    """A batch outside any transaction comes from a producer with an open transaction, which began at `offset`."""
+    """The producer's transaction is not in a state for this call, as a commit with no open transaction; nothing was written.
+
+    A batch outside any transaction is refused if its producer has an open transaction, which began at `offset`.
+    """
+
+
+class TransactionAbortedError(PylogError):
+    """The transaction was aborted by another process: it took longer than its timeout, or an administrator aborted it.
+
+    None of its records become visible to `read_committed` readers. The producer can begin the transaction again.
+    """
 
 
 class FencedMemberError(PylogError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability, TopicPartition
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, Owner, TransactionMetadata, TransactionState
+from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionOwner, TransactionMetadata, TransactionState
 from pylog.transactions.records import OWNER_TAG, format_key, format_value, parse_key, parse_value, partition_for
 from support.golden import data as golden_data
 
@@ -53,7 +53,7 @@ OWNED = TransactionMetadata(
     (T0, T1),
     NOW,
     NOW - 5,
-    owner=Owner.of(2**42 + 3, Durability.SYNC, (4, 9)),
+    owner=TransactionOwner.of(2**42 + 3, Durability.SYNC, (4, 9)),
 )
 
 
@@ -113,7 +113,7 @@ def with_tags(*tags: tuple[int, bytes]) -> bytes:
 def test_tags_of_others_are_dropped_and_a_later_owner_is_read_as_far_as_it_is_known() -> None:
     later = struct.pack(">bqbB", 2, 7, 5, 1) + b"more"
     found = parse_value("tx", with_tags((5, b"x"), (OWNER_TAG, later), (OWNER_TAG + 1, b"y")))
-    assert found.owner == Owner(7, 5)
+    assert found.owner == TransactionOwner(7, 5)
     assert format_value(replace(found, owner=None)) == with_tags()
 
 
@@ -173,7 +173,7 @@ def metadata(draw: st.DrawFn) -> TransactionMetadata:
         "tx", draw(st.integers(0, 2**63 - 1)), draw(epochs), draw(st.integers(0, 2**31 - 1)), state, partitions, draw(times)
     )
     ends = draw(st.just(()) | st.lists(st.integers(0, 2**63 - 1), min_size=len(partitions), max_size=len(partitions)).map(tuple))
-    owner = draw(st.none() | st.builds(Owner, st.integers(0, 2**63 - 1), st.integers(0, 127), st.just(ends)))
+    owner = draw(st.none() | st.builds(TransactionOwner, st.integers(0, 2**63 - 1), st.integers(0, 127), st.just(ends)))
     version = draw(st.integers(0, 2**15 - 1))
     ids: tuple[Any, ...] = draw(times), draw(IDS), draw(IDS), draw(epochs), version, owner
     names = "start_timestamp_ms previous_producer_id next_producer_id next_producer_epoch client_transaction_version owner"

@@ -9,13 +9,14 @@ from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.options import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
 from pylog.producer.config import ProducerConfig, new_partitioner
-from pylog.producer.numbering import Numbering, new_producer_id
+from pylog.producer.numbering import Numbering
 from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD
 from pylog.producer.waiting import Waiting
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.topics.kept import IsDeleted
 from pylog.topics.topic import Topic
+from pylog.transactions.producer_ids import new_producer_id
 
 
 class Route:

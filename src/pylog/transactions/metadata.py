@@ -70,7 +70,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class TransactionOwner:
     """What pylog adds to the records of a transaction that is open or prepared (transactions 3.4). Brokers ignore and drop it.
 
     Attributes:
@@ -79,8 +79,8 @@ class Owner:
         end_offsets: for each partition of the record, in their order, the offset after the last data of the transaction. Empty if
             the record does not have them: an open transaction may get more data.
 
-    >>> Owner.of(5, Durability.SYNC)
-    Owner(byte=5, level=2, end_offsets=())
+    >>> TransactionOwner.of(5, Durability.SYNC)
+    TransactionOwner(byte=5, level=2, end_offsets=())
     """
 
     byte: int
@@ -88,7 +88,7 @@ class Owner:
     end_offsets: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, byte: int, durability: Durability, end_offsets: tuple[int, ...] = ()) -> Owner:
+    def of(cls, byte: int, durability: Durability, end_offsets: tuple[int, ...] = ()) -> TransactionOwner:
         """Returns the owner of a transaction with a durability."""
         return cls(byte, _LEVELS.index(durability.name), end_offsets)
 
@@ -130,7 +130,7 @@ class TransactionMetadata:
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_transaction_version: int = CURRENT_VERSION
-    owner: Owner | None = None
+    owner: TransactionOwner | None = None
 
     @property
     def identity(self) -> ProducerIdAndEpoch:

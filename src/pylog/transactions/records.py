@@ -20,7 +20,7 @@ from pylog.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TRANSACTION_STATE_TOPIC,
-    Owner,
+    TransactionOwner,
     TransactionMetadata,
     TransactionState,
 )
@@ -218,7 +218,7 @@ def _checked_partition(partition: TopicPartition) -> TopicPartition:
     return partition
 
 
-def _owner(tags: Tags, partitions: int) -> Owner | None:
+def _owner(tags: Tags, partitions: int) -> TransactionOwner | None:
     """Later versions of the field begin as this one."""
     found = dict(tags).get(OWNER_TAG)
     if found is None:
@@ -229,7 +229,7 @@ def _owner(tags: Tags, partitions: int) -> Owner | None:
     ends = tuple(read.array(read.int64))
     if version < _OWNER_VERSION or byte < 0 or level < 0 or min(ends, default=0) < 0 or len(ends) not in (0, partitions):
         raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has an owner that pylog cannot have written")
-    return Owner(byte, level, ends)
+    return TransactionOwner(byte, level, ends)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import Image
 from pylog.topics.catalog import Catalog
 from pylog.topics.listing import find_topics
-from pylog.transactions.metadata import Owner, TransactionMetadata, TransactionState
+from pylog.transactions.metadata import TransactionOwner, TransactionMetadata, TransactionState
 from pylog.transactions.records import format_key, format_value, parse_key, parse_value
 from support.campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all
 from support.log.derived import format_offsets, parse_snapshot
@@ -228,7 +228,7 @@ def read_transaction_state(data: bytes) -> None:
 
 def transaction_state_seeds() -> list[bytes]:
     partitions = tuple(TopicPartition("t", number) for number in range(3))
-    owner = Owner(5, 2, (1, 2, 3))
+    owner = TransactionOwner(5, 2, (1, 2, 3))
     prepared = TransactionMetadata("tx", 1 << 48, 7, 60_000, TransactionState.PREPARE_COMMIT, partitions, 9, 8, 7, 6, owner=owner)
     at_rest = TransactionMetadata("tx", 1 << 48, 7, 60_000, TransactionState.EMPTY, (), 9)
     return [format_value(each, version) for each in (prepared, at_rest) for version in (0, 1)] + [format_key("tx")]

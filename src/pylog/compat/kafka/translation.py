@@ -26,6 +26,7 @@ _CLASSES: Final[tuple[tuple[type[native.PylogError], str], ...]] = (  # the firs
     (native.OutOfOrderSequenceError, "OutOfOrderSequenceNumberError"),
     (native.ProducerFencedError, "ProducerFencedError"),
     (native.InvalidTransactionStateError, "InvalidTxnStateError"),
+    (native.TransactionAbortedError, "TransactionAbortableError"),
     (native.CorruptionError, "CorruptRecordError"),
     (native.DecompressionLimitError, "CorruptRecordError"),
     (native.PylogTimeoutError, "KafkaTimeoutError"),
