@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability, TopicPartition
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionOwner, TransactionMetadata, TransactionState
+from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.records import OWNER_TAG, format_key, format_value, parse_key, parse_value, partition_for
 from support.golden import data as golden_data
 

@@ -17,9 +17,9 @@ from pylog.transactions import states
 from pylog.transactions.markers import Marker, OpenTransactionKind, judge, marker_for, orphan_marker
 from pylog.transactions.metadata import (
     LAST_DATA_EPOCH,
-    TransactionOwner,
     ProducerIdAndEpoch,
     TransactionMetadata,
+    TransactionOwner,
     TransactionState,
 )
 from pylog.transactions.records import format_value, parse_value

@@ -20,8 +20,8 @@ from pylog.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TRANSACTION_STATE_TOPIC,
-    TransactionOwner,
     TransactionMetadata,
+    TransactionOwner,
     TransactionState,
 )
 

@@ -20,9 +20,9 @@ from pylog.transactions.metadata import (
     LAST_DATA_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    TransactionOwner,
     ProducerIdAndEpoch,
     TransactionMetadata,
+    TransactionOwner,
     TransactionState,
 )
 

@@ -53,7 +53,7 @@ from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import Image
 from pylog.topics.catalog import Catalog
 from pylog.topics.listing import find_topics
-from pylog.transactions.metadata import TransactionOwner, TransactionMetadata, TransactionState
+from pylog.transactions.metadata import TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.records import format_key, format_value, parse_key, parse_value
 from support.campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all
 from support.log.derived import format_offsets, parse_snapshot
