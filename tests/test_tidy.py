@@ -54,7 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options",),
     ("record",),
-    ("awaitables", "background", "client_thread", "dropping", "serializers", "skipped"),
+    ("awaitables", "background", "client_thread", "dropping", "notebook", "serializers", "skipped"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]

@@ -103,6 +103,8 @@ class TopicConfig:
     `durability`, `retention_group` and `retention_group_max_bytes`.
 
     Attributes:
+        retention_ms: 7 days by default, as in Kafka. `Store.tick` and `Store.retain` delete a segment when its newest record is
+            older, unless compaction alone is the policy. -1 keeps all records.
         delete_retention_ms: how long compaction keeps a tombstone after the first compaction that reads it.
         min_compaction_lag_ms: younger records are not compacted yet.
         max_compaction_lag_ms: older records are compacted even if little of the log is dirty. Compaction never changes the active

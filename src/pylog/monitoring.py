@@ -1,17 +1,21 @@
-"""Takes the samples of a store's metrics: of each partition, and of what each group has still to read."""
+"""Takes the samples of a store's metrics, of each partition and of each group's lag; and the table of its topics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import ClosedError, NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
 from pylog.log.partition_log import PartitionLog
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
+from pylog.notebook import ShownTable
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.record.types import TopicPartition
+from pylog.topics.retention_text import retention_text
+from pylog.topics.topic import Topic
 
 
 def samples_of(manager: LogManager, offsets: OffsetManager) -> Iterator[Sample]:
@@ -97,3 +101,22 @@ def _log_samples(log: PartitionLog, state: LogState) -> Iterator[Sample]:
 
 def _labels(partition: TopicPartition) -> dict[str, str]:
     return {"topic": partition.topic, "partition": str(partition.partition)}
+
+
+def table_of(caption: str, manager: LogManager) -> ShownTable:
+    """Returns a table of a store's topics for notebooks, without Kafka's internal ones. Cost: 2 ms a partition that is shown."""
+    names = [topic for topic in manager.topics().values() if topic.name not in INTERNAL_TOPICS]
+    rows = (_row_of(manager, topic) for topic in names)
+    return ShownTable(
+        caption, ["topic", "partitions", "offsets", "bytes", "retention"], rows, "only the first 50 topics are shown"
+    )
+
+
+def _row_of(manager: LogManager, topic: Topic) -> list[object]:
+    sums: list[int | None]
+    try:
+        extents = [manager.outline(topic.name, number) for number in topic.partition_ids]
+        sums = [sum(each.end_offset - each.start_offset for each in extents), sum(sum(each.sizes) for each in extents)]
+    except PylogError:  # a partition is damaged, or is being created or deleted
+        sums = [None, None]
+    return [topic.name, topic.partition_count, *sums, retention_text(topic.config)]

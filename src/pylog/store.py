@@ -21,7 +21,8 @@ from pylog.log.maintenance.trimming import Retained
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager, created_topic
 from pylog.metrics import Sample
-from pylog.monitoring import samples_of
+from pylog.monitoring import samples_of, table_of
+from pylog.notebook import ShownAsTable, ShownTable
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import OffsetStore, offset_store
 from pylog.open_clients import OpenClients
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.producer.producer import Producer
 
 
-class Store(FactoryMade, factory="pylog.open"):
+class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
@@ -77,6 +78,9 @@ class Store(FactoryMade, factory="pylog.open"):
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
 
+    def _table(self) -> ShownTable:
+        return table_of(repr(self), self._manager)
+
     def __enter__(self) -> Self:
         return self
 
@@ -86,14 +90,7 @@ class Store(FactoryMade, factory="pylog.open"):
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, Topic]:
-        """Returns the store's topics by name. Cost: one listing of the directory.
-
-        >>> import pylog, tempfile
-        >>> with pylog.open(tempfile.mkdtemp()) as store:
-        ...     _ = store.create_topic("orders", partition_count=2, retention_ms=-1)
-        ...     store.topics()["orders"].partition_count
-        2
-        """
+        """Returns the store's topics by name. Cost: one listing of the directory."""
         return self._manager.current_topics()
 
     def topic(self, name: str) -> Topic:
@@ -111,6 +108,8 @@ class Store(FactoryMade, factory="pylog.open"):
         self, name: str, partition_count: int | None = None, *, exist_ok: bool = False, **config: Unpack[CreateTopicArguments]
     ) -> Topic:
         """Creates a topic, and returns it. Durable when it returns.
+
+        As in Kafka, `tick` deletes the segments whose records are all older than `retention_ms`, by default 7 days; -1 keeps all.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -

@@ -25,6 +25,7 @@ from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_
 from pylog.groups.state import topic_info
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
+from pylog.notebook import ShownAsTable, ShownTable
 from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry
@@ -59,7 +60,7 @@ class ResetPlan:
         return tuple(each for each in self.partitions if each.adjustment is not None)
 
 
-class Group(FactoryMade, factory="Store.group"):
+class Group(FactoryMade, ShownAsTable, factory="Store.group"):
     """One consumer group, for an administrator. `Store.group` returns one for any name. Each call reads the records again.
 
     >>> import pylog, tempfile
@@ -86,6 +87,10 @@ class Group(FactoryMade, factory="Store.group"):
 
     def __repr__(self) -> str:
         return f"Group({self.group_id!r})"
+
+    def _table(self) -> ShownTable:
+        rows = ((*each.partition, each.offset, each.end_offset, each.lag) for each in self.describe().partitions)
+        return ShownTable(repr(self), ["topic", "partition", "committed", "log end", "lag"], rows)
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from pylog.log.arguments import check_positive, offset_given, pieces_of, records
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
 from pylog.log.state import SegmentInfo
+from pylog.notebook import ShownAsTable, ShownTable
 from pylog.record.builder import rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.from_arrow import rows_from_arrow
@@ -29,7 +30,7 @@ from pylog.record.types import (
 )
 
 
-class Log(FactoryMade, factory="Store.log"):
+class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     """One partition of a topic: an ordered list of segments. Obtained from `Store.log`; closed with its store.
 
     Every method may be called from any thread. Once the topic is deleted, by this process or another one, methods raise
@@ -58,6 +59,11 @@ class Log(FactoryMade, factory="Store.log"):
         state = self._partition_log.known
         topic, number = self.partition
         return f"Log({topic}-{number}, offsets {state.start_offset} to {state.end_offset})"
+
+    def _table(self) -> ShownTable:
+        rows = ((each.base_offset, each.end_offset, each.size) for each in reversed(self.segments))
+        more = "only the newest 50 segments are shown"
+        return ShownTable(repr(self), ["base offset", "end offset", "bytes"], rows, more)
 
     @property
     def config(self) -> TopicConfig:

@@ -75,8 +75,12 @@ def _records(
     """Yields offset, key and value of a partition's records."""
     following, epoch = extent.bases[0], -1
     for base, size in zip(extent.bases, extent.sizes, strict=True):
-        data = unopened.fs.read(join(unopened.directory(partition), file_name(base, LOG)), size)
-        if data is None or len(data) != size or base < following:
+        file = unopened.fs.open(join(unopened.directory(partition), file_name(base, LOG)))
+        try:
+            data = bytes(file.read(size, 0))
+        finally:
+            file.close()
+        if len(data) != size or base < following:
             raise _UnusualError
         at = 0
         while at < size:

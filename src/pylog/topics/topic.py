@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from pylog.config import TopicConfig
 from pylog.errors import UnknownTopicOrPartitionError
+from pylog.notebook import ShownAsTable, ShownTable
+from pylog.topics.retention_text import retention_text
 
 
 @dataclass(frozen=True)
-class Topic:
+class Topic(ShownAsTable):
     """A topic, as it is when it is asked for.
 
     Attributes:
@@ -33,6 +35,10 @@ class Topic:
     def partition_count(self) -> int:
         """The number of the topic's partitions in this store."""
         return len(self.partition_ids)
+
+    def _table(self) -> ShownTable:
+        facts = {"id": self.id, "partitions": self.partition_count, "retention": retention_text(self.config)}
+        return ShownTable(f"Topic {self.name}", ["option", "value"], [*facts.items(), *self.config.changed().items()])
 
 
 def changes_between(old: TopicConfig, new: TopicConfig) -> Iterator[tuple[str, object, object]]:
