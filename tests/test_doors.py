@@ -37,6 +37,7 @@ OPENERS = {
     "log/durable_point.py": "256 bytes",
     "log/reading/fast_outline.py": "headers of batches",
     "log/writing/active_segment.py": "writes records",
+    "offsets/unopened.py": "records of a partition that is known to be small",
     "segment/log_file.py": "records, in regions of a bounded size",
     "segment/segment.py": "no bytes: the identity of a file",
     "spark/commit.py": "batches of a staging file, whose index bounds them",
