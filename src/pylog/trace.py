@@ -100,6 +100,7 @@ TORN_KEPT: Final = Event("recovery", "torn tail cut", "Cut an unfinished write o
 CORRUPT: Final = Event("recovery", "corrupt", "Found damage in a log", logging.ERROR)
 MISSING: Final = Event("recovery", "missing", "Found that records are missing from a log", logging.ERROR)
 REBUILT: Final = Event("recovery", "rebuilt", "Rebuilt a file from the records")
+IGNORED: Final = Event("recovery", "ignored", "Ignores a file that it cannot use, as if it were missing")
 CHANGE_FINISHED: Final = Event("recovery", "change finished", "Finished a change of segments that a dead process had begun")
 FILES_REMOVED: Final = Event("recovery", "files removed", "Removed files of segments that were deleted or replaced before")
 SNAPSHOTS_REMOVED: Final = Event("recovery", "snapshots removed", "Removed producer snapshots after the end of a log")

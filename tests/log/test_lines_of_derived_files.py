@@ -49,3 +49,60 @@ def test_another_derived_file_that_is_refused_leaves_one_line_that_it_was_rebuil
     lines = [each.getMessage() for each in caplog.records if "Rebuilt" in each.getMessage()]
     assert len(lines) == 1
     assert path.name in lines[0]
+
+
+def lines_about(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
+    """The lines of recovery that name a file, by their sentence."""
+    found = [each.getMessage() for each in caplog.records if each.name == "pylog.recovery"]
+    return [line.partition(":")[0] for line in found if str(path) in line and "reason=" in line]
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.parametrize("content", [b"\xff" * 37, bytes(100), b""], ids=["odd bytes", "zeros", "empty"])
+def test_a_seal_that_is_refused_leaves_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    path = min(written(tmp_path / "s").glob("*.seal"))
+    path.write_bytes(content)
+    with caplog.at_level("INFO", "pylog.recovery"), pylog.open(tmp_path / "s") as store:
+        for _ in range(2):
+            store.log("t").append(b"z")
+            assert [record.value for record in store.log("t").records()][:40] == [b"x" * 50] * 40
+    assert lines_about(caplog, path) == ["Ignores a file that it cannot use, as if it were missing"]
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.parametrize("content", [b"\xff" * 256, b"PYLG" + b"\1" * 124, "a directory", bytes(256), b"", None])
+def test_a_header_that_is_refused_is_made_again_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | str | None
+) -> None:
+    path = written(tmp_path / "s") / "durable-point"
+    path.unlink()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+    refused = bool(content) and content != bytes(256)  # else it is as a dead process leaves it, or missing
+    for number in range(2):
+        caplog.clear()
+        with caplog.at_level("INFO", "pylog.recovery"), pylog.open(tmp_path / "s") as store:
+            store.log("t").append(b"z")
+            assert len(list(store.log("t").records())) == 41 + number
+        assert lines_about(caplog, path) == ["Rebuilt a file from the records"] * (refused and not number)
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "t-0/partition.metadata"])
+@pytest.mark.parametrize("content", [b"\xff" * 70_000, "a directory"], ids=["many bytes", "a directory"])
+def test_a_marker_or_metadata_that_is_refused_leaves_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | str
+) -> None:
+    written(tmp_path / "s")
+    path = tmp_path / "s" / name
+    path.unlink(missing_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.mkdir()
+    with caplog.at_level("INFO", "pylog.recovery"), pylog.open(tmp_path / "s") as store:
+        store.log("t").append(b"z")
+        assert len(list(store.log("t").records())) == 41
+    assert lines_about(caplog, path) == ["Ignores a file that it cannot use, as if it were missing"]

@@ -286,6 +286,13 @@ def a_derived_file_is_rebuilt(path: Path) -> None:
         store.log("orders")
 
 
+@scene("IGNORED")
+def a_marker_cannot_be_used(path: Path) -> None:
+    opened(path).close()
+    (path / ".kafka_cleanshutdown").write_bytes(bytes(70_000))
+    opened(path).close()
+
+
 @scene("CHECKPOINT_UNREADABLE")
 def a_checkpoint_cannot_be_read(path: Path) -> None:
     opened(path).close()

@@ -226,4 +226,8 @@ MARKER: Final = FileKind("a clean-shutdown marker", _marker, at_most(limits.MARK
 
 def read_marker(fs: FileSystem, root: str) -> bytes | None:
     """Returns the content of a directory's clean-shutdown marker; None if it has none that can be read."""
-    return MARKER.fetch_derived(fs, join(root, CLEAN_SHUTDOWN)).data
+    path = join(root, CLEAN_SHUTDOWN)
+    data, fault, *_ = MARKER.fetch_derived(fs, path)
+    if fault is not None:
+        trace.later(trace.IGNORED, path=path, reason=fault)
+    return data

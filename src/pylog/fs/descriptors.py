@@ -50,7 +50,8 @@ class Descriptor:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        for descriptor in (self.descriptor, self._taken):
+        # an interrupt inside `__new__` leaves neither
+        for descriptor in (getattr(self, "descriptor", -1), getattr(self, "_taken", -1)):
             if descriptor >= 0:
                 os.close(descriptor)
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import astuple, replace
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.config import Durability, TopicConfig
 from pylog.directory.brokers import modified
 from pylog.errors import StorageFailedError, UnsupportedFormatError
@@ -304,6 +304,10 @@ class DurablePointFile:
             else:
                 self._take(again)
 
+    def is_refused(self) -> bool:
+        """Whether the file has other bytes than the zeros of a new one, and no valid slot among them."""
+        return self.slot is None and any(self._seen)
+
     def changed(self) -> bool:
         """Whether another process has written since the last refresh or write of this object. Cost: one read."""
         return self._file.read(2 * SLOT_SIZE, 0) != self._seen
@@ -423,9 +427,11 @@ def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -
     except StorageFailedError as error:
         if not is_no_file(error):
             raise
-        set_aside(fs, path)
+        trace.later(trace.REBUILT, path=path, reason=f"it is not a file, and was renamed to {set_aside(fs, path)}")
         return make_header(fs, directory, slot, seed)
     if header.refresh() is None:
+        if header.is_refused():
+            trace.later(trace.REBUILT, path=path, reason="it has no valid slot")
         new = True  # created by a process that died before its name was durable, or by a full disk
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")

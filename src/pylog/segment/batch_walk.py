@@ -8,13 +8,13 @@ costs a neighbour. Damage that only a seal shows is traced to the batch if one b
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pylog import trace
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import guarded
 from pylog.record import kernels
@@ -46,6 +46,7 @@ from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, last_neighbour
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
+from pylog.segment.names import SEAL
 from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
@@ -163,8 +164,10 @@ def _seal_of(segment: LogSegment) -> Seal | None:
     """What vouches for a sealed segment's batch headers; None when it has no seal, or another file's. Looked up once."""
     if segment.sealed and segment.sealed_by is None:
         found = None
-        with contextlib.suppress(CorruptionError, UnsupportedFormatError):  # derived; `verify` reports it
+        try:
             found = read_seal(segment.fs, segment)
+        except (CorruptionError, UnsupportedFormatError) as error:  # derived; `verify` reports it
+            trace.later(trace.IGNORED, path=segment.path_of(SEAL), reason=str(error))
         size = segment.file().size()
         own = None if found is None or is_foreign(segment, found, size) else found
         segment.sealed_by = own, found is not None and own is None and has_lost_its_end(segment, found, size)

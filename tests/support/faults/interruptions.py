@@ -82,6 +82,8 @@ def interrupted_at_step(number: int, work: Callable[[], object], path: str | tup
         return step
 
     def trace(frame: FrameType, event: str, given: object) -> Any:
+        if frame.f_code.co_name == "__del__":  # Python swallows what is raised there
+            return None
         return step(frame, event, given) if frame.f_code.co_filename.startswith(path) else None
 
     sys._getframe().f_trace_opcodes = True  # of any frame: Python 3.12 looks for that only as tracing begins

@@ -7,7 +7,6 @@ writes nothing and repairs only in memory.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -79,8 +78,10 @@ def load(source: Source) -> Loaded:
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
     loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
-    with contextlib.suppress(CorruptionError):  # an unreadable id decides nothing
+    try:
         loaded.topic_id = read_topic_id(source.fs, source.directory)
+    except CorruptionError as error:  # an unreadable id decides nothing
+        trace.later(trace.IGNORED, path=error.path, reason=str(error))
     if loaded.segments:
         load_tail(source, loaded)
     note_missing_tail(source, loaded)
