@@ -92,6 +92,7 @@ def direct(tree: ast.Module) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_small_files_are_read_through_their_kinds_only() -> None:
     for name, tree in modules():
         assert not calls(tree, ("read", "map")) or name in READERS, f"{name} reads a file past its kind"
@@ -284,6 +285,7 @@ def test_each_kind_of_file_has_a_test_of_its_memory() -> None:
     assert all(kinds()[name].bound(0) <= 1 << 20 for name in SMALL)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", DENSE)
 def test_the_memory_that_a_file_takes_is_bounded_by_its_bytes(name: str) -> None:
     """For twice the bytes twice the memory, and never more than the factor that `limits` states."""

@@ -78,7 +78,7 @@ def test_a_removed_brokers_lock_file_is_made_again_and_held(tmp_path: Path) -> N
 
 
 def test_a_broker_that_started_meanwhile_ends_the_writing(tmp_path: Path) -> None:
-    with pylog.open(tmp_path) as store:
+    with pylog.open(tmp_path, lock_timeout_ms=200) as store:
         store.create_topic("t")
         store.log("t").append(b"x")
         remove(tmp_path, (KAFKA_LOCK,))

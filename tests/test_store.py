@@ -20,6 +20,7 @@ from pylog.fs import OsFileSystem
 from pylog.store import manager_of
 from pylog.topics.catalog import CATALOG, read_catalog
 from support import warm
+from support.faults.closing import without_patience
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.faults.neighbours import values
 from support.golden.data import case
@@ -510,7 +511,8 @@ def test_a_store_that_is_closed_while_a_thread_waits_to_change_topics_changes_no
     with manager_of(store)._guard:
         thread.start()
         time.sleep(0.1)
-        store.close()
+        with without_patience():
+            store.close()
     thread.join(20)
     assert refused.is_set()
     assert (tmp_path / CATALOG).read_bytes() == catalog

@@ -400,10 +400,12 @@ def test_files_time_spark_and_code_from_data_are_reached_through_their_doors_onl
     assert_none(closed_doors(house()))
 
 
+@pytest.mark.slow
 def test_no_module_is_longer_than_one_can_read():
     assert_none(long_modules(house()))
 
 
+@pytest.mark.slow
 def test_no_class_is_longer_than_one_can_read():
     assert_none(long_classes(house()))
 
@@ -426,6 +428,7 @@ def test_most_functions_are_short():
     assert_none(seldom_short_functions(house()))
 
 
+@pytest.mark.slow
 def test_no_reason_to_be_long_outlives_what_it_excuses():
     excused = {complaint.split(" ")[0].split(":")[0] for complaint in long_modules(house(), {})}
     for complaint in long_functions(house(), {}):
@@ -434,6 +437,7 @@ def test_no_reason_to_be_long_outlives_what_it_excuses():
     assert set(REASONS_TO_BE_LONG) <= excused
 
 
+@pytest.mark.slow
 def test_every_module_is_used():
     assert_none(dead_modules(house()))
 

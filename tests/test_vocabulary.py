@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 
@@ -82,6 +84,7 @@ def shared(sources: Mapping[str, str]) -> dict[str, list[str]]:
     return {name: modules for name, modules in homes.items() if len(modules) > 1}
 
 
+@pytest.mark.slow
 def test_a_class_or_alias_has_a_name_of_its_own_over_all_modules():
     paths = [path for path in sorted(SOURCES.rglob("*.py")) if KAFKA_PYTHONS not in path.parents]
     found = shared({str(path.relative_to(SOURCES)): path.read_text() for path in paths})
@@ -103,6 +106,7 @@ def identifiers(code: CodeType) -> Iterator[str]:
             yield from identifiers(constant)
 
 
+@pytest.mark.slow
 def test_no_identifier_is_a_word_of_the_earlier_engine():
     paths = sorted(SOURCES.rglob("*.py"))
     found = {

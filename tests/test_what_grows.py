@@ -166,6 +166,7 @@ def test_findings_of_a_deleted_topic_leave_the_report(tmp_path: Path) -> None:
         assert [Path(finding.path).parent.name for finding in store.recovery_report] == ["kept-0"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
 def test_append_buffers_of_all_logs_share_one_bound(tmp_path: Path) -> None:
     table = pa.table({"value": [b"x" * 1000] * 5000})

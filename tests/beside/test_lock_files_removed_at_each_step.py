@@ -37,7 +37,7 @@ def test_another_opener_that_comes_at_any_step_after_a_removal_is_in_only_with_t
     assert stop > 10
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("directory_locks", [True, False], ids=["flock", "without flock"])
 def test_openers_that_stop_anywhere_while_lock_files_go_are_in_only_with_the_same_file(
@@ -130,7 +130,7 @@ def test_stores_of_which_one_opens_in_the_middle_of_the_others_opening_append_on
     assert number > 4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("names", REMOVED, ids="+".join)
 def test_a_store_that_opens_in_the_middle_of_the_others_close_loses_nothing(root: Path, names: tuple[str, ...]) -> None:
     for number in itertools.count(1):

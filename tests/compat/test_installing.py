@@ -63,6 +63,7 @@ def test_a_program_runs_in_memory_and_writes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_environment_names_the_store_and_without_it_a_warning_names_the_default(tmp_path: Path) -> None:
     assert printed(installed(""), tmp_path, PYLOG_KAFKA="from-environment") == PRINTED
     done = run("import logging\nlogging.basicConfig()\n" + installed(""), tmp_path)
@@ -137,6 +138,7 @@ def test_modules_of_the_network_are_refused_in_words(tmp_path: Path) -> None:
     assert printed(installed("'memory:'", program), tmp_path) == "True\n"
 
 
+@pytest.mark.slow
 def test_a_forked_child_gives_up_the_parents_clients_and_opens_the_store_again(tmp_path: Path) -> None:
     program = """
         import os, sys

@@ -57,6 +57,7 @@ def test_the_page_of_tests_has_the_counts_of_the_table() -> None:
         assert f"| {suite} | {states[PASSED]} | {states[LEFT_OUT]} | {of_integration} |" in page
 
 
+@pytest.mark.slow
 def test_a_suite_is_run_on_the_layer_and_compared_with_the_table(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(TESTS)
     found = outcomes(SMALL, tmp_path, [], ["--tb=line"])
@@ -69,6 +70,7 @@ def test_a_suite_is_run_on_the_layer_and_compared_with_the_table(tmp_path: Path)
     assert any("BrokerConnection is private to kafka-python" in line for line in wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -66,6 +66,7 @@ def environment_with(*first: str, **environment: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths} | environment
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", [(), ("--pylog-kafka",), ("-o", "pylog_kafka=true")])
 def test_the_fixture_replaces_the_real_package_or_is_installed_before_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("import shop\n")  # which imports kafka-python, long before the collection
@@ -75,6 +76,7 @@ def test_the_fixture_replaces_the_real_package_or_is_installed_before_it(argumen
     assert made == {"conftest.py", "shop.py", "test_shop.py"}
 
 
+@pytest.mark.slow
 def test_the_real_names_are_back_after_the_test_and_marks_choose_a_directory_and_a_clock(tmp_path: Path) -> None:
     tests = """
         import kafka as module

@@ -204,6 +204,7 @@ with pylog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.pair("groups", "crash")
 @pytest.mark.parametrize("step", ["decided", "renamed", "removed", "forgotten"])
 @pytest.mark.parametrize("others", [True, False], ids=["with another store open", "alone"])

@@ -37,6 +37,7 @@ def size_of(fs: MemoryFileSystem, suffix: str) -> int:
     return sum(len(fs.read(f"{PARTITION}/{name}", 1 << 30) or b"") for name in names)
 
 
+@pytest.mark.slow
 def test_a_group_that_commits_again_and_again_has_small_files_and_few_records(fs: MemoryFileSystem, clock: ManualClock) -> None:
     with opened(fs, clock) as store:
         store.create_topic("t")
@@ -84,6 +85,7 @@ def test_members_that_were_killed_leave_neither_records_nor_room_in_the_members_
         assert len(store.group("g").describe().members) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.pair("groups", "crash")
 def test_static_members_that_were_killed_are_removed_after_their_session_and_their_room_is_used_again(
     fs: MemoryFileSystem, clock: ManualClock

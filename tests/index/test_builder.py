@@ -210,6 +210,7 @@ def test_how_batches_are_cut_into_calls_changes_nothing(cuts: list[int], interva
     assert (pieces.offset_bytes(), pieces.time_bytes()) == (whole.offset_bytes(), whole.time_bytes())
 
 
+@pytest.mark.sampled(2)
 @settings(max_examples=15 if INTERPRETED else 200)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(-1, 4), st.integers(61, 300)), max_size=80), st.integers(0, 600))
 def test_batches_that_are_added_one_by_one_give_the_entries_of_a_whole_table(

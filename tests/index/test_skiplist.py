@@ -244,6 +244,7 @@ def follow_writer(made: SkipList[int], states: list[Any], finished: list[int], c
         finished.append(number)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.sets(st.integers(0, 9)),

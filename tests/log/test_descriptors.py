@@ -360,6 +360,7 @@ def test_a_forked_child_opens_files_while_another_thread_of_the_parent_does(tmp_
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 
 
+@pytest.mark.slow
 def test_without_a_descriptor_no_process_is_taken_for_dead_and_no_lock_for_free(tmp_path: Path) -> None:
     program = (
         HOG

@@ -223,6 +223,7 @@ def test_a_trim_at_the_start_that_is_killed_at_any_step_never_passes_for_lost_re
     assert judged > 20
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", ["rename ENOSPC", "create ENOSPC", "write ENOSPC", "open EMFILE"])
 def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_truncation_that_made_it_the_last_one(
     fault: str,
@@ -249,6 +250,7 @@ def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_trunc
     pytest.fail("the calls never came to an end")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.pair("truncation", "close")
 @pytest.mark.parametrize(
     ("fault", "closed"),

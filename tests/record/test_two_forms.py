@@ -128,6 +128,7 @@ def test_both_forms_write_the_same_bytes_and_read_the_same_records(tmp_path: Pat
     assert read[0] == read[1]
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("bytes of the log are changed on purpose")
 def test_both_forms_raise_the_same_errors_on_damage(tmp_path: Path) -> None:
     write(tmp_path / "store")
@@ -181,6 +182,7 @@ def test_a_choice_of_the_environment_that_does_not_exist_is_refused(monkeypatch:
         door._choice_of_environment()
 
 
+@pytest.mark.slow
 def test_a_kernel_is_found_in_the_cache_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of numba's files are numba's own: this fails when a new numba gives them others."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -304,6 +306,7 @@ print(code, *sorted({"numba", "llvmlite"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_warm_check_reports_an_empty_cache_and_compiles_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, "-c", WARM_CHECK], env=environment, capture_output=True, text=True, check=True)

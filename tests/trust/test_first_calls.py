@@ -105,6 +105,7 @@ def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeyp
     assert not global_compiler_lock.is_locked()
 
 
+@pytest.mark.slow
 def test_modules_that_a_kernels_first_call_imports_are_imported_with_the_kernels() -> None:
     """numpy imports `numpy.ma` at its first use, and fails in a thread that uses it during another one's import."""
     code = "import sys, pylog.record.compiled; print('numpy.ma' in sys.modules)"
