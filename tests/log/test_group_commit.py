@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,34 @@ def queue_up(log: pylog.Log, calls: Sequence[Call]) -> None:
         wait_until(lambda count=count: len(requests_of(log)._waiting) == count)
 
 
-def together(log: pylog.Log, fs: HookedFileSystem, *actions: Callable[[], Any]) -> list[Call]:
-    """Makes calls that are one group: they come while another append is at its sync. Returns them when they are over."""
+def together(
+    log: pylog.Log, fs: HookedFileSystem, *actions: Callable[[], Any], failing: tuple[str, Callable[[], object]] | None = None
+) -> list[Call]:
+    """Makes calls that are one group: they come while another append is at its sync. Returns them when they have ended.
+
+    Args:
+        log, fs: the log, and its file system.
+        actions: the calls.
+        failing: a call of the file system, `write` or `sync`, and what raises its error in this group.
+    """
+
+    def queue_all() -> None:
+        queue_up(log, calls)
+        if failing is not None:
+            fs.before(failing[0], ".log", failing[1])
+
     calls = [Call(action) for action in actions]
-    fs.before("sync", ".log", lambda: queue_up(log, calls))
+    fs.before("sync", ".log", queue_all)
     log.append(b"leader", durability=Durability.SYNC)
     for call in calls:
         call.join(PATIENCE)
         assert not call.is_alive()
     return calls
+
+
+def appends(log: pylog.Log, count: int) -> list[Callable[[], int]]:
+    """Returns calls that append `0`, `1`, and so on."""
+    return [partial(log.append, b"%d" % number) for number in range(count)]
 
 
 def batch_counts(directory: Path) -> list[int]:
@@ -232,33 +252,16 @@ def refuse_sync() -> None:
 
 
 def test_a_failed_write_refuses_all_of_its_group_and_the_next_appends_go_on(log: pylog.Log, fs: HookedFileSystem) -> None:
-    def fail_next_write() -> None:
-        queue_up(log, calls)
-        fs.before("write", ".log", refuse_write)
-
-    calls = [Call(lambda number=number: log.append(b"%d" % number)) for number in range(5)]
-    fs.before("sync", ".log", fail_next_write)
-    log.append(b"leader")
-    for call in calls:
-        call.join(PATIENCE)
-        assert isinstance(call.error, StorageFailedError)
-        assert call.error.offset == 2
+    calls = together(log, fs, *appends(log, 5), failing=("write", refuse_write))
+    assert [(type(call.error), getattr(call.error, "offset", None)) for call in calls] == [(StorageFailedError, 2)] * 5
     assert len({id(call.error) for call in calls}) == 5  # each thread raises an error of its own
     assert log.append(b"next") == 2
     assert values(log) == [b"first", b"leader", b"next"]
 
 
 def test_a_failed_sync_refuses_all_of_its_group_and_everything_after(log: pylog.Log, fs: HookedFileSystem) -> None:
-    def fail_next_sync() -> None:
-        queue_up(log, calls)
-        fs.before("sync", ".log", refuse_sync)
-
-    calls = [Call(lambda number=number: log.append(b"%d" % number)) for number in range(5)]
-    fs.before("sync", ".log", fail_next_sync)
-    log.append(b"leader")
-    for call in calls:
-        call.join(PATIENCE)
-        assert isinstance(call.error, StorageFailedError)
+    calls = together(log, fs, *appends(log, 5), failing=("sync", refuse_sync))
+    assert all(isinstance(call.error, StorageFailedError) for call in calls)
     for _ in range(2):
         with pytest.raises(pylog.ClosedError, match="close the store and open it again"):
             log.append(b"never")
@@ -268,15 +271,9 @@ def test_a_failed_sync_refuses_all_of_its_group_and_everything_after(log: pylog.
 def test_a_retry_in_the_group_of_a_batch_whose_sync_failed_is_not_taken_for_a_duplicate(
     log: pylog.Log, fs: HookedFileSystem
 ) -> None:
-    def fail_next_sync() -> None:
-        queue_up(log, calls)
-        fs.before("sync", ".log", refuse_sync)
-
-    calls = [Call(lambda: log.append_batch([b"x"], producer=ProducerBatch(7, 0, 0))) for _ in range(2)]
-    fs.before("sync", ".log", fail_next_sync)
-    log.append(b"leader")
-    for call in calls:
-        call.join(PATIENCE)
+    calls = together(
+        log, fs, *[partial(log.append_batch, [b"x"], producer=ProducerBatch(7, 0, 0))] * 2, failing=("sync", refuse_sync)
+    )
     assert [type(call.error) for call in calls] == [SyncFailedError, pylog.ClosedError]
 
 
@@ -336,15 +333,7 @@ def test_a_thread_that_is_interrupted_while_it_writes_leaves_nothing_and_the_oth
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    def interrupt_the_next_leader() -> None:
-        queue_up(log, calls)
-        fs.before(call, ".log", interrupt)
-
-    calls = [Call(lambda number=number: log.append(b"%d" % number)) for number in range(3)]
-    fs.before("sync", ".log", interrupt_the_next_leader)
-    log.append(b"leader")
-    for each in calls:
-        each.join(PATIENCE)
+    calls = together(log, fs, *appends(log, 3), failing=(call, interrupt))
     assert [type(each.error) for each in calls] == [KeyboardInterrupt, StorageFailedError, StorageFailedError]
     assert batch_counts(tmp_path / "t-0") == [1, 1]
     assert log.append(b"next") == 2

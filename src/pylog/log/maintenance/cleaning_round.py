@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pylog import limits
 from pylog.errors import (
     CorruptionError,
     IllegalStateError,
@@ -31,6 +30,7 @@ from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.log.maintenance import compaction_policy
 from pylog.log.maintenance.cleaned_transactions import CleanedTransactions, last_batches
 from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToClean, SegmentExtent
+from pylog.log.maintenance.delete_horizon import new_horizon, old_formats_past_horizon, past_horizon, with_horizon
 from pylog.log.maintenance.segment_swap import CleanedSegment
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.options import Options
@@ -46,10 +46,8 @@ from pylog.record.batch import Bytes, Table
 from pylog.record.compacting import F_CONTROL, F_DISCARD, F_NO_HORIZON, F_RETAIN, F_STAMP, F_TOMBSTONES_GO
 from pylog.record.format import (
     ATTRIBUTES,
-    BASE_TIMESTAMP,
     CONTROL_BIT,
     COUNT,
-    DELETE_HORIZON_BIT,
     LAST_OFFSET,
     MAGIC,
     SIZE,
@@ -242,7 +240,7 @@ class CleaningRound:
     def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Compaction) -> Compaction:
         """Merges segments into one and replaces them, if that changes anything."""
         task, sources = self._task, [segment for segment, _ in segments]
-        survivors = Survivors(self._keys, min(task.now_ms + task.source.config.delete_retention_ms, limits.INT64_MAX))
+        survivors = Survivors(self._keys, new_horizon(task.now_ms, task.source.config.delete_retention_ms))
         self._transactions.aborted = []
         made = CleanedSegment(task.source, sources, segments[-1][1])
         try:
@@ -312,8 +310,7 @@ class CleaningRound:
     def _fates(self, segment: LogSegment, buffer: Bytes, table: Table) -> NDArray[np.int64]:
         """Decides for whole batches what is kept (storage-format 7.6.4)."""
         control = (table[ATTRIBUTES] & CONTROL_BIT) != 0
-        stamped = ((table[ATTRIBUTES] & DELETE_HORIZON_BIT) != 0) & (table[MAGIC] == 2)
-        over = stamped & (table[BASE_TIMESTAMP] <= self._task.now_ms)
+        stamped, over = with_horizon(table), past_horizon(table, self._task.now_ms)
         removable = control & self._transactions.removable(buffer, table)
         retained = last_batches(table, self._view.producers)
         retained |= table[LAST_OFFSET] + 1 == self._view.to_clean.first_uncleanable  # keeps the log end known
@@ -331,12 +328,9 @@ class CleaningRound:
         return sum((np.where(holds, flag, 0) for flag, holds in judged), np.zeros(table.shape[1], np.int64))
 
     def _old_tombstones_go(self, segment: LogSegment) -> bool:
-        """Whether tombstones of formats 0 and 1 in a segment have expired, by the time of the append (storage-format 7.6.5)."""
-        clean, now_ms = self._view.segments(self._view.to_clean.first_dirty), self._task.now_ms
-        if not clean:
-            return False
-        bound = clean[-1][0].appends.last(now_ms) - self._task.source.config.delete_retention_ms
-        return segment.appends.last(now_ms) <= bound
+        clean = self._view.segments(self._view.to_clean.first_dirty)
+        last_clean = clean[-1][0] if clean else None
+        return old_formats_past_horizon(segment, last_clean, self._task.source.config.delete_retention_ms, self._task.now_ms)
 
 
 @contextlib.contextmanager
