@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -400,16 +400,6 @@ def test_files_time_spark_and_code_from_data_are_reached_through_their_doors_onl
     assert_none(closed_doors(house()))
 
 
-@pytest.mark.slow
-def test_no_module_is_longer_than_one_can_read():
-    assert_none(long_modules(house()))
-
-
-@pytest.mark.slow
-def test_no_class_is_longer_than_one_can_read():
-    assert_none(long_classes(house()))
-
-
 def test_no_file_of_the_tests_is_longer_than_one_can_read():
     files = sorted(Path(__file__).parent.rglob("*.py"))
     lengths = {str(file): len(file.read_text().splitlines()) for file in files}
@@ -419,8 +409,9 @@ def test_no_file_of_the_tests_is_longer_than_one_can_read():
 
 
 @pytest.mark.slow
-def test_no_function_is_longer_than_one_can_see():
-    assert_none(long_functions(house()))
+@pytest.mark.parametrize("too_long", [long_modules, long_classes, long_functions])
+def test_no_module_class_or_function_is_longer_than_one_can_read(too_long: Callable[[Modules], Iterator[str]]):
+    assert_none(too_long(house()))
 
 
 @pytest.mark.slow
