@@ -15,7 +15,7 @@ HEAD = """# Benchmarks
 
 The last kept run of `./dev bench`, which measures pylog and others in the same run, in turns. A figure is the median of its
 rounds, with the smallest and the largest in brackets. A ratio above 1 means that pylog is better; it is the median of the
-ratios of single rounds. Absolute figures vary with the machine and its load; ratios vary less. The durability column says what an
+ratios of single rounds. Absolute figures vary with the machine and its load; ratios vary less. The durability column has what an
 acknowledgement promises: at `OS` the record survives the death of the process, at `SYNC` a power loss. The targets were set
 before there was code; missed targets are marked. The settings of the others, with reasons:
 [benchmarks/README.md](../../benchmarks/README.md).

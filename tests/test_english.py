@@ -48,6 +48,11 @@ def test_no_text_has_one_of_the_worst_patterns():
         "Records are handed out again.",
         "It goes by its name.",
         "Nobody waits for it.",
+        "Behind damage it continues.",
+        "It opens a log where times are asked for.",
+        "The record is sent all the same.",
+        "A wrapper says only its last offset.",
+        "The seal vouches for its headers.",
     ],
 )
 def test_each_of_the_worst_patterns_is_found(tmp_path: Path, text: str):

@@ -103,7 +103,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
 
         Raises:
             PylogError: as `Producer.send`, and as the `result` of its future. While the buffer is full, each record in turn waits
-                `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same, unless its task was
+                `max_block_ms` for room. A cancelled call ends at once; the record is sent anyway, unless its task was
                 cancelled before it ran.
 
         Serializers and a callable partitioner run in the producer's thread.
@@ -205,7 +205,7 @@ async def _deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -
             made = on_delivery(error, None if error is not None else sent.result())
             if isawaitable(made):
                 await made
-        except (Exception, asyncio.CancelledError):  # raised by user code: the record is in the log all the same
+        except (Exception, asyncio.CancelledError):  # raised by user code: the record is in the log anyway
             if _is_cancelled():
                 raise
             LOGGER.exception("a callback of %r failed", sent)

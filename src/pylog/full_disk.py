@@ -1,4 +1,4 @@
-"""`FullDisk`: deletes records and topics even if the disk has no block left, and says what fills it.
+"""`FullDisk`: deletes records and topics even if the disk has no block left, and reports what fills it.
 
 Each change of a directory writes a small file first: a checkpoint, the catalog. That order is what makes a crash harmless, so it
 also holds on a full disk. A store keeps a reserve of some blocks for it in `pylog.lock`. A call that frees room gives the reserve

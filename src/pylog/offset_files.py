@@ -36,7 +36,7 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
 def import_offsets(
     store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
 ) -> list[ResetPlan]:
-    """Sets groups to what a file of several groups says.
+    """Sets the offsets of groups from a file of several groups.
 
     Args:
         store: the `Store`.

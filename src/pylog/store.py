@@ -470,7 +470,7 @@ class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
         and for the store 10 seconds at most. `close` of a consumer or producer of a closed store does nothing.
 
         Raises:
-            StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed all the same.
+            StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed anyway.
         """
         with ExitStack() as last:
             last.callback(self._clients.close)  # again: those that another thread created meanwhile

@@ -449,7 +449,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
             autocommit: false to skip the commit. May be a positional argument, as in kafka-python.
 
         Raises:
-            Exception: that of a listener; the consumer is closed all the same.
+            Exception: that of a listener; the consumer is closed anyway.
         """
         if self._guard.closed or self._guard.forked:
             return

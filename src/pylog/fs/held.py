@@ -5,8 +5,8 @@ no longer lead to them, and each name leads to a file that the store does not kn
 removes a file by name goes through `HeldDirectory`, which first compares device and inode.
 
 Other pylog processes replace and delete segments too, and so do other threads of this process, under the log's lock. Only the
-thread that has this lock can distinguish these changes from a restored backup: the header says what other processes did. So only
-that thread compares the files. All other threads, such as those of readers and of compaction, compare the directory alone.
+thread that has this lock can distinguish these changes from a restored backup, because the header counts them. Only that thread
+compares the files. All other threads, such as those of readers and of compaction, compare the directory alone.
 """
 
 from __future__ import annotations

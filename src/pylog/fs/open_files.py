@@ -2,7 +2,7 @@
 
 A process begins with 1,024 descriptors on Linux and 256 on macOS, and other libraries need some of them. So pylog keeps open at
 most a half of what `RLIMIT_NOFILE` allows at that moment: a quarter for reading, and a quarter for partitions that are ready for
-writing. A sealed segment of a store that is open for writing is mapped, which needs no descriptor but counts all the same: the
+writing. A sealed segment of a store that is open for writing is mapped, which needs no descriptor but counts anyway: the
 number of a process's mappings is limited, too (`vm.max_map_count`).
 
 Every call that makes a descriptor goes through `opening`. If the system refuses it one, all files that are kept open are released

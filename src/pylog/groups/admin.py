@@ -56,7 +56,7 @@ class ResetPlan:
 
     @property
     def adjusted(self) -> tuple[PlannedOffset, ...]:
-        """Those that are not set to what was asked for."""
+        """The partitions whose planned offset is not the requested one."""
         return tuple(each for each in self.partitions if each.adjustment is not None)
 
 

@@ -134,7 +134,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
         Raises:
             PylogTimeoutError: the timeout has expired; the record may still be appended.
-            PylogError: the record was not acknowledged. After a failed sync it may be in the log all the same.
+            PylogError: the record was not acknowledged. After a failed sync it may be in the log anyway.
         """
         outcome = self._settled(timeout)
         if outcome.error is not None:

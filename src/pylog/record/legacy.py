@@ -250,7 +250,7 @@ def _header(view: memoryview) -> LegacyHeader:
 
 def _check_header(header: LegacyHeader, size: int) -> None:
     if header.size != size:
-        raise CorruptionError(f"a message has {size} bytes, but its length field says {header.size}")
+        raise CorruptionError(f"a message has {size} bytes, but its length field has {header.size}")
     if size < LEGACY_HEADER_SIZE[header.magic]:
         raise CorruptionError(f"a message of {size} bytes is too short for its format, magic {header.magic}")
     if header.offset < 0:

@@ -1,9 +1,13 @@
 """Walks the batches of a segment: the good ones in order, and the damage between them.
 
-Reading and recovery both use `walk`, so that they agree on damage. A batch is good when its frame is whole, it fits
-between its neighbours (`continuity`), its segment's seal, if there is one, says the same of its header and, when that is asked
-for, its CRC is right. Behind damage the walk goes on at the next good batch, found byte by byte, so that one flipped bit never
-costs a neighbour. Damage that only a seal shows is traced to the batch if one bit was flipped, else to an interval of the seal.
+Reading and recovery both use `walk`, so that they agree on damage. A batch is good if all of this holds:
+
+* Its frame is whole, and it fits between its neighbours (`continuity`).
+* Its header matches the segment's seal, if there is one.
+* Its CRC is right, if the caller requests the check.
+
+After damage, the walk continues at the next good batch. It searches byte by byte, so one flipped bit never costs a neighbour.
+Damage that only a seal shows is traced to the batch if one bit was flipped, else to an interval of the seal.
 """
 
 from __future__ import annotations
@@ -55,14 +59,14 @@ _SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one a
 
 
 class Damage(NamedTuple):
-    """Bytes that are not the batches that should be there.
+    """A range of bytes without a good batch.
 
     Attributes:
-        position: the first of them.
-        end: where the next good batch begins, or the end of the file.
-        offset: the first offset that they may have held.
-        next_offset: the next good batch's, None when none follows in the segment.
-        why: what is wrong at `position`, in words that follow "the batch …".
+        position: the first byte.
+        end: the position of the next good batch, or the end of the file.
+        offset: the first offset that the bytes may have held.
+        next_offset: the first offset of the next good batch; None if no good batch follows in the segment.
+        why: the problem at `position`, in words that follow "the batch …".
     """
 
     position: int
@@ -76,10 +80,10 @@ class WalkedRange(NamedTuple):
     """Some consecutive good batches, and the damage after them, if damage ends the range.
 
     Attributes:
-        buffer: their bytes; valid until the next range is requested.
-        table: the batches, POSITION counting from the buffer's start.
-        shift: position in the file of the buffer's first byte.
-        damage: what follows the last batch.
+        buffer: the bytes of the batches; valid until the next range is requested.
+        table: the batches. POSITION counts from the buffer's start.
+        shift: the position of the buffer's first byte in the file.
+        damage: the damage after the last batch, or None.
     """
 
     buffer: Bytes
@@ -89,7 +93,7 @@ class WalkedRange(NamedTuple):
 
 
 class _WalkState(NamedTuple):
-    """Where a walk stands: no batch from `position` on may have an offset below `floor`."""
+    """The state of a walk. No batch from `position` on may have an offset below `floor`."""
 
     position: int
     floor: int
@@ -97,7 +101,7 @@ class _WalkState(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """The first thing wrong in a region, before it is known where the walk can go on (unless `end` says so)."""
+    """The first problem in a region. The walk continues at `end`, or searches for the next good batch if `end` is None."""
 
     position: int
     why: str
@@ -109,15 +113,15 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
 
     Args:
         segment: the segment.
-        position: a batch's first byte, 0 or as an index gave it.
-        end: bytes of the file that count.
-        following: the next segment's base offset, None for the last segment.
-        verify: check every CRC.
+        position: the first byte of a batch: 0, or a position from an index.
+        end: the end of the valid bytes of the file.
+        following: the next segment's base offset; None for the last segment.
+        verify: true to check every CRC.
 
     Raises:
-        PylogError: nothing else, whatever the bytes are.
+        PylogError: for any bytes; no other error is raised.
 
-    Cost: one pass over the headers (and the bytes, with `verify`); damage costs a search byte by byte.
+    Cost: one pass over the headers; with `verify`, over all bytes. Damage costs a search byte by byte.
     """
     return guarded(_walked(segment, position, end, following, verify), segment.path)
 
@@ -150,10 +154,10 @@ def _walked(segment: LogSegment, position: int, end: int, following: int | None,
 
 
 def _start(segment: LogSegment, position: int) -> _WalkState:
-    """A position from an index, whose entry confirms the offsets of the batch there."""
+    """Returns the state at a position from an index. The index entry confirms the offsets of the batch there."""
     head = peek(segment, position) if position else None
     if segment.index_is_of_headers:
-        return _WalkState(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
+        return _WalkState(0, segment.base_offset)  # no evidence about the headers: all are walked
     if head is None:
         return _WalkState(position, segment.base_offset)
     entry = segment.offset_index().lookup(head.last_offset)
@@ -161,7 +165,7 @@ def _start(segment: LogSegment, position: int) -> _WalkState:
 
 
 def _seal_of(segment: LogSegment) -> Seal | None:
-    """What vouches for a sealed segment's batch headers; None when it has no seal, or another file's. Looked up once."""
+    """Returns a sealed segment's seal; None if it has none, or one of another file. The seal is read once."""
     if segment.sealed and segment.sealed_by is None:
         found = None
         try:
@@ -184,7 +188,7 @@ def _as_sealed(
     """Returns the batches before the first one whose header differs from the seal, or before the interval that has it."""
     altered = sealed.altered(region.buffer, table, region.shift)
     if not altered or (fault is not None and altered[0].start <= fault.position < altered[0].end):
-        return table, fault  # what is known to be wrong there is why the interval is not what it was
+        return table, fault  # the known fault explains why the interval differs
     start, end = narrowed(segment, seal, altered[0])
     good = int(np.searchsorted(table[POSITION] + region.shift, start))
     return np.ascontiguousarray(table[:, :good]), _Fault(max(start, region.shift), ALTERED, end)
@@ -216,12 +220,12 @@ def _checked(
         after = None
     suspect = first_suspect(table[:, :good], walked.floor, walked.before, after)
     at_end = suspect is None and fault is None and region.end >= end and good > 0
-    if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # where that begins is not in doubt
+    if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # the start of the next segment is certain
         suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
     if suspect is not None:
         good, why = suspect
         if why == OUT_OF_REACH and not crc_is_good(region.buffer, table, good):
-            why = WHY[kernels.BAD_CRC]  # no offsets at all
+            why = WHY[kernels.BAD_CRC]  # then these are no offsets
         fault = _Fault(region.shift + int(table[POSITION, good]), why)
     bad = _first_bad_crc(region, good) if verify else None
     if bad is not None:
@@ -230,7 +234,7 @@ def _checked(
 
 
 def _neighbour(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
-    """Returns the header of the batch after a region, or at a segment's end the next segment's base."""
+    """Returns the header of the batch after a region; at the end of a segment, the next segment's base offset."""
     if fault is not None:
         return None
     if region.end < end:
@@ -243,8 +247,8 @@ def _neighbour(segment: LogSegment, region: Region, end: int, following: int | N
 def _first_broken_at_a_gap(region: Region, count: int, walked: _WalkState, after: Neighbour | None) -> int | None:
     """Returns the first batch with a bad CRC next to a gap in the offsets: its offsets or its length caused the gap.
 
-    A batch that says that it is longer than it is hides those that follow it; one that reaches too far makes its neighbours
-    overlap it. Both fields leave a trace in the offsets, and the checksum shows which batch is wrong.
+    If a batch's length is too large, it hides the batches after it. If its offsets reach too far, it overlaps its neighbours.
+    Both faults leave a trace in the offsets, and the checksum shows which batch is wrong.
     """
     table = region.table[:, :count]
     if not count:
@@ -299,8 +303,8 @@ def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damag
 def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) -> int | None:
     """Returns the position of the first good batch after the damage at `position`, with an offset of at least `floor`.
 
-    A value may contain the bytes of a whole batch, from a backup of another log for example. So a batch counts only where the
-    damaged batch says it ends, or when a batch, or the segment's end, follows it.
+    A value may contain the bytes of a whole batch, from a backup of another log for example. So a batch counts only if it begins
+    where the damaged batch would end by its length, or if another batch or the segment's end follows it.
     """
     file = segment.file()
     declared = position + _declared_size(file.read(position, FRAME_SIZE))
@@ -313,10 +317,10 @@ def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) ->
 
 
 def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
-    """The first good batch from `position` on that stands where it was written.
+    """Returns the position of the first good batch from `position` on that was written there.
 
-    A misplaced sector brings good batches from elsewhere, whose offsets do not continue. Of those
-    within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
+    A misplaced sector contains good batches of another place, whose offsets do not continue. Of the batches within a sector's
+    length, the longest series of rising offsets is right. Of several series, the last one is: a copy may precede its batch.
     """
     positions: list[int] = []
     found: int | None = position
@@ -325,7 +329,7 @@ def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
         after = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
         found = segment.file().find_batch(after, min(end, position + _SECTORS), floor) if after < end else None
     offsets = [offset_at(segment, walked) for walked in positions]
-    longest = [1] * len(positions)  # of the rows that begin with each batch
+    longest = [1] * len(positions)  # of the series that begin with each batch
     for number in reversed(range(len(positions))):
         later = (longest[other] for other in range(number + 1, len(positions)) if offsets[other] > offsets[number])
         longest[number] += max(later, default=0)
@@ -343,7 +347,7 @@ def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
     if after >= end:
         return after == end
     following = segment.file().read(after, FRAME_SIZE)
-    if not following.any():  # zeros that were written ahead are no frame, and the end for batches
+    if not following.any():  # preallocated zeros are no frame: they are the end of the batches
         return segment.file().is_blank(after, end)
     if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
         return False
@@ -358,15 +362,15 @@ def is_preallocated(segment: LogSegment, damage: Damage) -> bool:
 
 
 def offset_at(segment: LogSegment, position: int) -> int:
-    """The offset field of the batch at a position."""
+    """Returns the offset field of the batch at a position."""
     return int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
 
 
 def start_offset_at(segment: LogSegment, position: int) -> int:
-    """The first offset that a walk from `position` may meet."""
+    """Returns the lowest offset that a walk from `position` may find."""
     return segment.base_offset if position == 0 else offset_at(segment, position)
 
 
 def first_offsets(table: Table) -> Table:
-    """Each batch's first offset; a wrapper of magic 0 or 1 says only its last."""
+    """Returns each batch's first offset; for a wrapper of magic 0 or 1 its last one, because it stores no other."""
     return np.where(table[MAGIC] == 2, table[BASE_OFFSET], table[LAST_OFFSET])

@@ -38,7 +38,7 @@ class Suspect(NamedTuple):
 
 
 def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> Suspect | None:
-    """The first batch of a table that does not fit between its neighbours, or None.
+    """Returns the first batch of a table that does not fit between its neighbours, or None.
 
     Args:
         table: consecutive batches of one segment.
@@ -68,7 +68,7 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
 
 
 def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
-    """The usual case, checked quickly: no gap, and one leader epoch."""
+    """Whether there is no gap, and one leader epoch: a quick check of the usual case."""
     first, last, epoch = table[BASE_OFFSET], table[LAST_OFFSET], int(table[LEADER_EPOCH, 0])
     end = int(last[-1])
     around = [neighbour.leader_epoch for neighbour in (before, after) if neighbour is not None]
@@ -83,19 +83,19 @@ def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbou
 
 
 def _out_of_reach(table: Table, near: int) -> list[Suspect]:
-    """A batch whose offsets are further from the ones before than a segment can span."""
+    """Returns a batch whose offsets are further from those before it than a segment can span."""
     far = np.flatnonzero(table[LAST_OFFSET] - near > limits.MAX_RELATIVE_OFFSET)
     return [Suspect(int(far[0]), OUT_OF_REACH)] if far.size else []
 
 
 def _ends(table: Table) -> tuple[Table, Table]:
-    """First and last offsets; a wrapper of magic 0 or 1 says only its last, and its records are before it."""
+    """Returns first and last offsets. A wrapper of magic 0 or 1 stores only its last one; its records are before it."""
     last = table[LAST_OFFSET]
     return np.where(table[MAGIC] == 2, table[BASE_OFFSET], last), last
 
 
 def _overlap(at: int, first: Table, previous: Table, count: int) -> list[Suspect]:
-    """Which of two overlapping batches is wrong: the one that does not follow on from its own predecessor."""
+    """Returns which of two overlapping batches is wrong: the one that does not continue its predecessor."""
     follows_on = at == 0 or first[at - 1] == previous[at - 1] + 1
     if not follows_on:
         return [Suspect(at - 1, "reaches beyond the start of what follows it")]
@@ -103,7 +103,7 @@ def _overlap(at: int, first: Table, previous: Table, count: int) -> list[Suspect
 
 
 def _odd_epoch(table: Table, before: Neighbour | None, after: Neighbour | None) -> int | None:
-    """The first batch whose epoch is a spike or a dip between two others; epochs otherwise rise, or are -1."""
+    """Returns the first batch whose epoch is a spike or a dip between two others; epochs otherwise rise, or are -1."""
     if np.any(table[MAGIC] != 2):
         return None
     epochs = table[LEADER_EPOCH]
@@ -121,5 +121,5 @@ def _odd_epoch(table: Table, before: Neighbour | None, after: Neighbour | None) 
 
 
 def last_neighbour(table: Table) -> Neighbour:
-    """The last batch of a table that is not empty, as the neighbour before what follows."""
+    """Returns the last batch of a table that is not empty, as the neighbour before the next one."""
     return Neighbour(int(table[BASE_OFFSET, -1]), int(table[LAST_OFFSET, -1]), int(table[LEADER_EPOCH, -1]))

@@ -118,7 +118,7 @@ class PartitionBounds:
 
 
 def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> None:
-    """Fails, or warns, because records that were asked for are not there.
+    """Fails, or warns, because requested records are missing.
 
     Args:
         message: describes the loss.

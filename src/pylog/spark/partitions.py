@@ -108,7 +108,7 @@ def topic_ids(log_dirs: Mapping[TopicPartition, str]) -> dict[str, str]:
 
 
 def topic_id(log_dir: str, partition: TopicPartition) -> str | None:
-    """The id of the topic that a partition is of, None when nothing says it.
+    """Returns the id of a partition's topic; None if no file has it.
 
     Args:
         log_dir: the log directory that has the partition.

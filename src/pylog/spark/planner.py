@@ -99,9 +99,8 @@ class Extent:
 def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
-    Costs a listing of each partition (two where `minPartitions` has it cut finer) and the end of its last segment, index files
-    where one is cut, and an opening where transactions or times are asked for. Never reads records, but for a start or an end
-    by time.
+    Lists each partition, or twice if `minPartitions` cuts it finer, and reads the end of its last segment. Reads index files if
+    it cuts a partition. Opens a log only for transactions and times. Reads records only for a start or an end by time.
 
     Args:
         options: of the read.

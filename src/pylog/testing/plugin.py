@@ -28,13 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
-    """Installs the layer, if that is asked for, before the first `conftest.py` can import kafka-python."""
+    """Installs the layer, if that is requested, before the first `conftest.py` can import kafka-python."""
     _install_if_asked(early_config, bool(early_config.known_args_namespace.pylog_kafka))
     return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark, and installs the layer if that is asked for and a `conftest.py` has named this plug-in."""
+    """Registers the mark, and installs the layer if that is requested and a `conftest.py` has named this plug-in."""
     config.addinivalue_line("markers", "pylog_kafka(directory=False, clock=False): how the test's Kafka is made")
     _install_if_asked(config, bool(config.getoption("--pylog-kafka")))
 

@@ -106,7 +106,7 @@ class KnownCatalog:
 
 
 class _Known(NamedTuple):
-    """A catalog, the bytes that it was read from, and the configurations that were asked for."""
+    """A catalog, the bytes that it was read from, and the requested configurations."""
 
     data: bytes | None
     catalog: Catalog

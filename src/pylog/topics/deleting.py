@@ -193,7 +193,7 @@ def remove_strays(fs: FileSystem, root: str) -> None:
 
 
 def _is_stray(fs: FileSystem, directory: str) -> bool:
-    """Returns whether pylog has deleted it: its header says so, or it is empty. A broker's deletions are left to the broker."""
+    """Returns whether pylog has deleted it: its header is marked, or it is empty. A broker's deletions are left to the broker."""
     with contextlib.suppress(PylogError):
         if {entry.name for entry in fs.list(directory)} <= {PARTITION_METADATA}:
             return True

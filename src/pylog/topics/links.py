@@ -31,7 +31,7 @@ def check_link(fs: FileSystem, directory: str) -> None:
     root, name = parent_of(directory), base_name(directory)
     links = {entry.name: entry for entry in fs.list(root) if entry.is_link}
     if name not in links or not links[name].is_directory:
-        return  # `check_directory` says it better
+        return  # `check_directory` raises the better error
     real = resolved(root)
     if join(target, "").startswith(join(real, "")) or join(real, "").startswith(join(target, "")):
         message = f"{directory} is a symbolic link to {target}, in the same log directory; put the directory itself there"

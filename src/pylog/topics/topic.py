@@ -14,7 +14,7 @@ from pylog.topics.retention_text import retention_text
 
 @dataclass(frozen=True)
 class Topic(ShownAsTable):
-    """A topic, as it is when it is asked for.
+    """A topic, as it was when it was read.
 
     Attributes:
         name: its name.

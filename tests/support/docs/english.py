@@ -30,7 +30,7 @@ PATTERNS: Final = {
     "`for ever`": re.compile(r"\b[Ff]or ever\b"),
     "`whither`": re.compile(r"\bwhither\b"),
     "`behind` for after or past": re.compile(
-        r"(?<!left )(?<!are )(?<!is )(?<!fall )(?<!falls )\bbehind (?!(?:a )?symbolic links?\b)\w+"
+        r"(?<!left )(?<!are )(?<!is )(?<!fall )(?<!falls )\b[Bb]ehind (?!(?:a )?symbolic links?\b)\w+"
     ),
     "`there are none such`": re.compile(r"\bnone such\b"),
     "`whoever`, or `nobody` for no process": re.compile(
@@ -44,6 +44,13 @@ PATTERNS: Final = {
     "`told` for reported or given": re.compile(r"\b(?:is|are|was|were|been|be) told\b"),
     "`at work` for running": re.compile(r"\bat work\b"),
     "`handed out` for returned": re.compile(r"\bhand(?:s|ed|ing)? out\b"),
+    "`asked for` for requested": re.compile(r"\b(?:is|are|was|were|been) asked for\b"),
+    "`all the same` for anyway": re.compile(r"\ball the same\b"),
+    "`says` of data": re.compile(
+        r"\b(?:batch|wrapper|seal|header|entry|field|index|slot|segment|file|table|column) says\b"
+        r"|\bsays? (?:the same|only its|it better)\b"
+    ),
+    "`vouch`": re.compile(r"\bvouch(?:es)?\b"),
     "`goes by`": re.compile(r"\b(?:goes|go|gone) by\b(?! rename)"),
 }
 

@@ -77,7 +77,7 @@ class GroupsOfAdmin:
         }
 
     def list_group_offsets(self, group_specs: Any) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """Returns committed offsets by group and partition. A partition that was asked for and has none has the offset -1.
+        """Returns committed offsets by group and partition. A requested partition without a commit has the offset -1.
 
         Args:
             group_specs: a group, groups, or partitions by group.

@@ -44,7 +44,7 @@ class ClusterMetadata:
         return 0 if partition.partition in (self._cluster.partitions(partition.topic) or ()) else None
 
     def request_update(self) -> None:
-        """Does nothing: what is asked for is read when it is asked for."""
+        """Does nothing: metadata is read when it is requested."""
 
 
 class Client:

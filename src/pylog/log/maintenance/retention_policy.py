@@ -58,7 +58,7 @@ class Decision:
     reasons: tuple[Reason, ...]
     roll_first: bool
     new_start_offset: int
-    waiting: int = field(default=0, compare=False)  # it says why nothing is done
+    waiting: int = field(default=0, compare=False)  # the reason why nothing is done
 
     @property
     def count(self) -> int:
