@@ -1,10 +1,11 @@
-"""Replays frames of records, as a scan returns them, into the image of a partition of `__consumer_offsets`."""
+"""Replays frames of records, as a scan returns them, into the image of a partition of an internal topic."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,23 @@ from numpy.typing import NDArray
 from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.offsets.image import NO_KEY, NO_PRODUCER, Image
 from pylog.record.arrays import number_array, numbers_of
+
+
+class KeyedImage(Protocol):
+    """A fold over records, of which the last one of each key counts."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None, *, written: bool) -> bool:
+        """Takes a record. Returns False if it cannot be used, so that the last usable record of its key counts.
+
+        Args:
+            offset, key, value: of the record.
+            written: whether there was a record of the same key with a value, which was left out.
+        """
+        ...
+
+    def skip(self, offset: int, fault: str) -> None:
+        """Counts a record that cannot be used."""
+        ...
 
 
 class ReplayedImage(Image):
@@ -41,7 +59,7 @@ def replay(image: Image, frames: Iterable[pa.RecordBatch], ends: Iterable[Transa
         if image.pending or ended or (producers != NO_PRODUCER).any():
             _take_each(image, frame, waiting)
         else:
-            _take_columns(image, frame)
+            take_last_of_each_key(image, frame)
     for end in waiting:
         image.end_transaction(end)
     image.skipped.sort()
@@ -57,10 +75,14 @@ def _take_each(image: Image, frame: pa.RecordBatch, ends: deque[TransactionEnd])
         image.take(offset, key, value, producer=producer)
 
 
-def _take_columns(image: Image, frame: pa.RecordBatch) -> None:
+def take_last_of_each_key(image: KeyedImage, frame: pa.RecordBatch) -> None:
     """Replays records without transactions: only the last record of each key is read.
 
     Cost: some 0.1 µs a record, and 1 µs a key.
+
+    Args:
+        image: of the partition.
+        frame: the records, with the columns offset, key and value.
     """
     frame = _without_null_keys(image, frame)
     encoded = frame.column(1).dictionary_encode()
@@ -79,7 +101,7 @@ def _take_columns(image: Image, frame: pa.RecordBatch) -> None:
             _take_earlier(image, frame, np.flatnonzero(keys == number)[:-1], written=was)
 
 
-def _without_null_keys(image: Image, frame: pa.RecordBatch) -> pa.RecordBatch:
+def _without_null_keys(image: KeyedImage, frame: pa.RecordBatch) -> pa.RecordBatch:
     if not frame.column(1).null_count:
         return frame
     valid = frame.column(1).is_valid()
@@ -88,7 +110,7 @@ def _without_null_keys(image: Image, frame: pa.RecordBatch) -> pa.RecordBatch:
     return frame.filter(valid)
 
 
-def _take_earlier(image: Image, frame: pa.RecordBatch, rows: NDArray[np.int64], *, written: bool) -> None:
+def _take_earlier(image: KeyedImage, frame: pa.RecordBatch, rows: NDArray[np.int64], *, written: bool) -> None:
     """Takes the last of some rows that can be used: they have the key of a later record that cannot."""
     for row in reversed(rows.tolist()):
         offset, key, value = (frame.column(column)[row].as_py() for column in range(3))

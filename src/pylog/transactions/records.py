@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -35,6 +36,7 @@ _CLIENT_VERSION: Final = 2
 _NEXT_EPOCH: Final = 3
 _OWNER_VERSION: Final = 1
 _KEY: Final = struct.Struct(">hh")
+_KEY_START: Final = b"\0\0"
 _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
 _NEVER_WRITTEN: Final = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
@@ -71,6 +73,9 @@ def parse_key(key: bytes) -> str:
         CorruptionError: the key does not parse.
         UnsupportedFormatError: the key has another version. A broker skips such records.
     """
+    if key[:2] == _KEY_START and len(key) >= _KEY.size and len(key) == _KEY.size + (key[2] << 8 | key[3]):
+        with suppress(UnicodeDecodeError):
+            return key[_KEY.size :].decode()
     with parsing("a key", TRANSACTION_STATE_TOPIC):
         read = Reader(key)
         version = read.int16()
