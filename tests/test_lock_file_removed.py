@@ -54,7 +54,7 @@ def test_a_second_writer_that_could_not_take_turns_is_refused(tmp_path: Path) ->
         store.create_topic("t")
         remove(tmp_path, (PYLOG_LOCK,))
         with pytest.raises(pylog.StoreLockedError, match="was removed"):
-            pylog.open(tmp_path)
+            pylog.open(tmp_path, lock_timeout_ms=100)
         assert store.log("t").append(b"x") == 0
     pylog.open(tmp_path).close()
 
@@ -99,7 +99,7 @@ def test_a_file_system_without_locks_on_directories_falls_back_to_the_brokers_lo
             pass
         remove(tmp_path, (PYLOG_LOCK,))
         with pytest.raises(pylog.StoreLockedError):
-            pylog.open(tmp_path, fs=Without())
+            pylog.open(tmp_path, fs=Without(), lock_timeout_ms=100)
     pylog.open(tmp_path, fs=Without(), exclusive=True).close()
 
 

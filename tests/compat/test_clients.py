@@ -500,6 +500,7 @@ def test_another_thread_may_ask_and_commit_while_one_polls(memory: Servers) -> N
     consumer.commit()
     assert consumer.committed(PLACE) == 1
     assert time.monotonic() - begun < 2
+    sent(memory, b"b")  # the poll ends
     thread.join()
     consumer.close()
 
