@@ -2,8 +2,8 @@
 
 `.lock` is Kafka's. pylog holds it shared, so a broker cannot start and other pylog processes can. All other locks are bytes of
 `pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (with `exclusive`, all bytes),
-and two for each partition, chosen by a hash of its directory's name. Each byte also has a mutex, because threads share the
-descriptor.
+two for each partition, chosen by a hash of its directory's name, and one for each owner of transactions. Each byte except those
+of owners also has a mutex, because threads share the descriptor.
 
 Locks do not expire; waiting for one does. No thread holds the locks of two partitions. The lock of a streaming query is
 outermost, the root's is innermost, and no user code runs under any of them.
@@ -24,13 +24,15 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock
 from pylog.errors import PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockFile, at_most, join
+from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockByte, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
 _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
+OWNERS: Final = range(1 << 42, 1 << 43)  # of transactions: bytes drawn at random (transactions 3.4)
+ANONYMOUS_OWNERS: Final = range(1 << 43, 1 << 44)  # of transactions without an id: the lowest free byte
 _EVERYTHING: Final = 1 << 60  # a byte that is locked only by a store that holds all bytes
 _BYTES: Final = 1 << 40  # partition locks. Two partitions with the same byte only wait for each other.
 _LINE_BYTES: Final = 160  # of the reserve for each partition, besides its name
@@ -341,6 +343,11 @@ class StoreLocks:
     def query(self, name: str) -> ByteLock:
         """Returns the lock for appends of a streaming query. It is taken before any partition's lock."""
         return self._byte(name, 0)
+
+    def owner(self, at: int) -> LockByte | None:
+        """Returns the byte of an owner of transactions; None if this store is exclusive, because then it holds all bytes."""
+        assert self._file is not None
+        return None if self._exclusive else self._file.byte(at)
 
     def _byte(self, directory: str, which: int) -> ByteLock:
         digest = hashlib.blake2b(directory.encode(), digest_size=8).digest()
