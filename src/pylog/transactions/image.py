@@ -20,9 +20,11 @@ from pylog.skipped import Skipped
 from pylog.transactions.metadata import NO_PRODUCER_ID, TransactionMetadata, TransactionState
 from pylog.transactions.records import parse_key, parse_value
 
-_SKIPPED_KEPT: Final = 100  # of the records that were skipped: all are counted, the first ones are named
-_AT_REST: Final = struct.Struct(">hqhibBqq")  # in version 1, with the byte of a null or an empty array
-_TAGS: Final = b"\x01\x02\x02\x00\x02"  # of a value that pylog writes, and of a broker's, which repeats the producer id
+_SKIPPED_KEPT: Final = 100  # all are counted, the first ones are named
+
+# The usual values of ids at rest, in version 1: with the byte of a null or an empty array, and the tags that pylog or a broker has.
+_AT_REST: Final = struct.Struct(">hqhibBqq")
+_TAGS: Final = b"\x01\x02\x02\x00\x02"
 _BROKERS_TAGS: Final = struct.Struct(">3sq4s")  # tag 0, previous producer id, tag 2
 _BROKERS_FIRST: Final = b"\x02\x00\x08"
 _STATES_AT_REST: Final = {state: int(state.is_complete) for state in TransactionState if state.is_at_rest}
