@@ -133,7 +133,7 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error(
 def test_an_asynchronous_producer_takes_any_of_them(store: pylog.Store, how: Any) -> None:
     async def produce() -> int:
         async with AsyncProducer(store.producer()) as producer:
-            return (await producer.send("t", b"x", on_delivery=how)).offset
+            return (await producer.send_and_wait("t", b"x", on_delivery=how)).offset
 
     assert asyncio.run(produce()) == 10
     gc.collect()
@@ -150,14 +150,16 @@ def test_an_asynchronous_producer_awaits_its_callbacks_in_the_event_loop(store: 
 
     async def produce() -> None:
         async with AsyncProducer(store.producer()) as producer:
-            await producer.send("t", b"x", on_delivery=partial(deliver, 0))
+            await producer.send_and_wait("t", b"x", on_delivery=partial(deliver, 0))
             assert len(called) == 1  # the send waits for it
-            sends = [asyncio.ensure_future(producer.send("t", b"x", on_delivery=partial(deliver, n))) for n in range(1, 5)]
+            sends = [
+                asyncio.ensure_future(producer.send_and_wait("t", b"x", on_delivery=partial(deliver, n))) for n in range(1, 5)
+            ]
             await asyncio.sleep(0)
             sends[0].cancel()
             await producer.flush()
             assert len(called) == 5  # that of the cancelled one too
-            sends.append(asyncio.ensure_future(producer.send("t", b"x", on_delivery=partial(deliver, 5))))
+            sends.append(asyncio.ensure_future(producer.send_and_wait("t", b"x", on_delivery=partial(deliver, 5))))
             await asyncio.sleep(0)
         assert len(called) == 6
         with suppress(asyncio.CancelledError):
@@ -175,7 +177,7 @@ def test_an_error_of_an_awaited_callback_is_logged_and_the_send_continues(
 
     async def produce() -> int:
         async with AsyncProducer(store.producer()) as producer:
-            return (await producer.send("t", b"x", on_delivery=deliver)).offset
+            return (await producer.send_and_wait("t", b"x", on_delivery=deliver)).offset
 
     assert asyncio.run(produce()) == 10
     assert "of the callback" in caplog.text
@@ -337,7 +339,9 @@ def test_clients_keep_no_event_loop_that_was_closed(store: pylog.Store) -> None:
 
     async def use() -> None:
         loops.add(asyncio.get_running_loop())
-        tasks = [asyncio.ensure_future(each) for each in (producer.send("t", b"x"), consumer.poll(50), consumer.poll(50))]
+        tasks = [
+            asyncio.ensure_future(each) for each in (producer.send_and_wait("t", b"x"), consumer.poll(50), consumer.poll(50))
+        ]
         await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()

@@ -121,7 +121,7 @@ def test_a_coroutine_method_is_refused_when_the_client_is_created(store: pylog.S
 def test_asynchronous_clients_use_the_same_forms(store: pylog.Store) -> None:
     async def run() -> Any:
         async with AsyncProducer(store.producer(value_serializer=Wrapped())) as producer:
-            await producer.send("orders", 5, headers=HEADERS)
+            await producer.send_and_wait("orders", 5, headers=HEADERS)
         async with AsyncConsumer(
             store.consumer("orders", auto_offset_reset="earliest", value_deserializer=Wrapped())
         ) as consumer:

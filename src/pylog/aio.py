@@ -37,6 +37,7 @@ from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
 
 LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
+F = TypeVar("F", bound="asyncio.Future[Any]")
 Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
@@ -62,9 +63,9 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
     >>> import asyncio, pylog, tempfile
     >>> async def produce(store):
     ...     async with AsyncProducer(store.producer(linger_ms=1)) as producer:
-    ...         first = await producer.send("orders", b"paid", key=b"42")
-    ...         more = await asyncio.gather(*(producer.send("orders", b"sent") for _ in range(100)))
-    ...         return first.offset, len(more)
+    ...         first = await producer.send_and_wait("orders", b"paid", key=b"42")
+    ...         more = [await producer.send("orders", b"sent") for _ in range(100)]
+    ...         return first.offset, (await more[-1]).offset
     >>> with pylog.open(tempfile.mkdtemp()) as store:
     ...     _ = store.create_topic("orders")
     ...     asyncio.run(produce(store))
@@ -78,7 +79,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         self._guard = threading.Lock()
         # the results that each event loop has scheduled; weak, so that closed loops can be collected
         self._answers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Answers]] = WeakKeyDictionary()
-        self._telling: set[asyncio.Task[Any]] = set()
+        self._unsettled: set[asyncio.Future[Any]] = set()  # results that `flush` and `close` wait for
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,6 +89,49 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
 
     async def send(
         self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
+    ) -> asyncio.Future[RecordMetadata]:
+        """Sends one record: `await` it for a place in the buffer, and the future that it returns for the record's metadata.
+
+        Args:
+            topic: as for `Producer.send`.
+            value: as for `Producer.send`.
+            more: as for `Producer.send`.
+            on_delivery: as for `send_and_wait`.
+
+        Returns:
+            A future of the record's partition, offset and timestamp, or of the error. Cancelling it does not stop the record. If
+            the future of a failed record is never awaited, asyncio logs the error.
+
+        Raises:
+            PylogError: as `Producer.send`. While the buffer is full, each record in turn waits `max_block_ms` for room.
+
+        Cost: about 40 µs.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sent] = loop.create_future()
+        sent = None if self._line else send_at_once(self._producer, topic, value, **more)
+        if sent is None:
+            sent = await self._buffered(partial(self._producer.send, topic, value, **more))
+        sent.when_done(partial(self._note, loop, answer))
+        if on_delivery is not None:
+            return asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))
+        found: asyncio.Future[RecordMetadata] = loop.create_future()
+        answer.add_done_callback(partial(_settle, found))
+        return self._settles(found)
+
+    async def _buffered(self, send: Callable[[], FutureRecordMetadata]) -> FutureRecordMetadata:
+        """Sends a record in the producer's thread, in its turn, and returns when it has room in the buffer."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[FutureRecordMetadata | None, BaseException | None]] = loop.create_future()
+        self._line_up(partial(_buffer, send, partial(self._note, loop, answer)))
+        sent, error = await answer
+        if sent is None:
+            assert error is not None
+            raise error
+        return sent
+
+    async def send_and_wait(
+        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
     ) -> RecordMetadata:
         """Sends one record and waits until it is in the log.
 
@@ -95,8 +139,8 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
             topic: as for `Producer.send`.
             value: as for `Producer.send`.
             more: as for `Producer.send`. To send several records at a time, use `asyncio.gather` or tasks.
-            on_delivery: called in the event loop with (None, metadata) or (error, None). It may be a coroutine function: `send`,
-                `flush` and `close` wait for it. Its exceptions are logged, `CancelledError` too.
+            on_delivery: called in the event loop with (None, metadata) or (error, None). It may be a coroutine function: the
+                call, `flush` and `close` wait for it. Its exceptions are logged, `CancelledError` too.
 
         Returns:
             The record's partition, offset and timestamp.
@@ -120,15 +164,18 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
         if on_delivery is None:
             return (await answer).result()
-        telling = loop.create_task(_deliver(on_delivery, answer))  # continues if `send` is cancelled
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
-        return await asyncio.shield(telling)
+        return await asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))  # continues if cancelled
 
-    async def _settled_callbacks(self) -> None:
-        """Waits for the callbacks of records sent from this event loop."""
+    def _settles(self, result: F) -> F:
+        """Lets `flush` and `close` wait for a result. Returns it."""
+        self._unsettled.add(result)
+        result.add_done_callback(self._unsettled.discard)
+        return result
+
+    async def _settled(self) -> None:
+        """Waits for the results and callbacks of records sent from this event loop."""
         loop = asyncio.get_running_loop()
-        if mine := [task for task in self._telling if task.get_loop() is loop and task is not asyncio.current_task()]:
+        if mine := [each for each in self._unsettled if each.get_loop() is loop and each is not asyncio.current_task()]:
             await asyncio.wait(mine)
 
     def _line_up(self, call: Callable[[], object]) -> None:
@@ -188,12 +235,12 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         """Waits in another thread until all records are in the log or refused: see `Producer.flush`."""
         await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
-        await self._settled_callbacks()
+        await self._settled()
 
     async def close(self) -> None:
         """`Producer.close`, in another thread, after all sent records. Continues if cancelled; a second call waits for it."""
         await self._thread.end(self._producer.close)
-        await self._settled_callbacks()
+        await self._settled()
 
 
 async def _deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
@@ -210,6 +257,25 @@ async def _deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -
                 raise
             LOGGER.exception("a callback of %r failed", sent)
     return sent.result()
+
+
+def _settle(found: asyncio.Future[RecordMetadata], answer: asyncio.Future[Sent]) -> None:
+    """Gives a future the result of a record."""
+    if found.done() or answer.cancelled():
+        return
+    error = answer.result().exception()
+    if error is None:
+        found.set_result(answer.result().result())
+    else:
+        found.set_exception(error)
+
+
+def _buffer(send: Callable[[], FutureRecordMetadata], note: Callable[[Any], object]) -> None:
+    """Sends a record in another thread, and reports its future, or the error of the call."""
+    try:
+        note((send(), None))
+    except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
+        note((None, error))
 
 
 def _is_cancelled() -> bool:

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar
 
 from pylog.aio_changes import PendingChanges
 from pylog.client_thread import ClientThread
@@ -23,7 +23,6 @@ from pylog.consumer.polling import Polling, core_of
 from pylog.consumer.subscription import checked_partitions
 from pylog.errors import IllegalStateError
 from pylog.log.arguments import offset_given
-from pylog.producer.config import SendArguments
 from pylog.producer.future import RecordMetadata
 from pylog.producer.producer import Producer
 from pylog.record.types import K, OffsetAndTimestamp, Record, TopicPartition, V
@@ -39,12 +38,6 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
     _thread: ClientThread
 
     @abstractmethod
-    async def send(
-        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
-    ) -> RecordMetadata:
-        """Sends one record and waits until it is in the log."""
-
-    @abstractmethod
     async def close(self) -> None:
         """Closes the producer."""
 
@@ -55,12 +48,6 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
     async def stop(self) -> None:
         """Closes the producer: see `close`."""
         await self.close()
-
-    async def send_and_wait(
-        self, topic: str, value: V | None = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Unpack[SendArguments[K]]
-    ) -> RecordMetadata:
-        """Sends one record and waits until it is in the log: aiokafka's name of `send`, with the same arguments."""
-        return await self.send(topic, value, on_delivery=on_delivery, **more)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
@@ -208,6 +195,15 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     def paused(self) -> set[TopicPartition]:
         """Returns the paused partitions, as known at the last call that read."""
         return {state.partition for state in list(self._assignment.partitions.values()) if state.paused}
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Returns the end of an assigned partition's log, as known at the last read; None before the first one.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        (wanted,) = self._assigned([partition])
+        return core_of(self._polling).known_end(wanted)
 
     # ---- positions and offsets -----------------------------------------------------------------------------------------------
 

@@ -161,9 +161,9 @@ async def _produced(store: pylog.Store, once: Once, role: str) -> None:
     options: dict[str, Any] = {role: given[role]} if role in given else {}
     headers: Any = Headers(once) if role == "headers" else None
     async with AsyncProducer(store.producer(**options)) as producer:
-        assert await ended(producer.send("t", b"v", key=b"k", headers=headers)) is not None
+        assert await ended(producer.send_and_wait("t", b"v", key=b"k", headers=headers)) is not None
         assert once.error is None
-        assert (await producer.send("t", b"v", key=b"k")).offset == 4
+        assert (await producer.send_and_wait("t", b"v", key=b"k")).offset == 4
 
 
 @pytest.mark.parametrize("role", ["value_serializer", "key_serializer", "partitioner", "headers"])
@@ -176,10 +176,10 @@ def test_an_error_of_a_producers_callback_ends_the_send_and_sends_nothing(role: 
 async def _delivered(store: pylog.Store, error: type[BaseException], asynchronous: bool) -> None:
     once = Once(error)
     async with AsyncProducer(store.producer()) as producer:
-        found = await ended(producer.send("t", b"v", on_delivery=once.later if asynchronous else once))
+        found = await ended(producer.send_and_wait("t", b"v", on_delivery=once.later if asynchronous else once))
         is_logged = issubclass(error, Exception | asyncio.CancelledError)
         assert found is None if is_logged else isinstance(found, error)
-        assert (await producer.send("t", b"v")).offset == 5
+        assert (await producer.send_and_wait("t", b"v")).offset == 5
         await asyncio.wait_for(producer.flush(), WAIT)
 
 

@@ -165,3 +165,16 @@ def test_a_listeners_coroutine_may_await_these_calls(store: pylog.Store) -> None
 
     consumer = asynchronous(store)
     asyncio.run(program())
+
+
+def test_the_highwater_is_the_log_end_of_the_last_read_and_none_before(store: pylog.Store) -> None:
+    async def program() -> None:
+        async with asynchronous(store) as consumer:
+            consumer.assign([T0])
+            assert consumer.highwater(T0) is None
+            await consumer.getone()
+            assert consumer.highwater(T0) == 10
+            with pytest.raises(pylog.IllegalStateError):
+                consumer.highwater(T1)
+
+    asyncio.run(program())

@@ -199,11 +199,13 @@ async def _sent(store: pylog.Store, how: str, step: int, **options: Any) -> bool
             async def told(*_: object) -> None:
                 await asyncio.sleep(0)
 
-            done = await cancelling.run(lambda value=value, told=told: producer.send("t", value, key=b"k", on_delivery=told))
+            done = await cancelling.run(
+                lambda value=value, told=told: producer.send_and_wait("t", value, key=b"k", on_delivery=told)
+            )
             has_come = has_come or cancelling.has_come
             if number % 3 == 2:
                 await Cancelling(step, how).run(producer.flush)
-                done = await producer.send("t", b"whole")
+                done = await producer.send_and_wait("t", b"whole")
                 sent.append(b"whole")
                 assert done.offset == len(sent) - 1
         await Cancelling(step, how).run(producer.close)

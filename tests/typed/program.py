@@ -144,7 +144,7 @@ async def coroutines(consumer: pylog.Consumer, producer: pylog.Producer) -> None
         async for record in asynchronous:
             assert_type(record, Record)
     async with AsyncProducer(producer) as sender:
-        assert_type(await sender.send("orders", b"paid"), RecordMetadata)
+        assert_type(await sender.send_and_wait("orders", b"paid"), RecordMetadata)
         assert_type(await sender.send_and_wait("orders", b"paid", key=b"42", on_delivery=print), RecordMetadata)
 
 
@@ -158,7 +158,7 @@ async def typed_coroutines(store: pylog.Store) -> None:
             assert_type(record, Record[bytes | None, str])
     async with AsyncProducer(store.producer(key_serializer=str.encode)) as producer:
         assert_type(producer, AsyncProducer[str, bytes | None])
-        await producer.send("orders", b"paid", key="42")
+        await producer.send_and_wait("orders", b"paid", key="42")
 
 
 def fakes() -> pylog.Store:

@@ -62,9 +62,9 @@ def wrong_values(store: pylog.Store) -> None:
 
 async def wrong_coroutines(consumer: pylog.Consumer, producer: pylog.Producer[str, str]) -> None:
     sender = AsyncProducer(producer)
-    await sender.send("orders", b"paid")  # type: ignore[arg-type]
-    await sender.send("orders", "paid", key=b"42")  # type: ignore[arg-type]
-    await sender.send("orders", "paid", timestamp_ms=1)  # type: ignore[call-arg]
+    await sender.send_and_wait("orders", b"paid")  # type: ignore[arg-type]
+    await sender.send_and_wait("orders", "paid", key=b"42")  # type: ignore[arg-type]
+    await sender.send_and_wait("orders", "paid", timestamp_ms=1)  # type: ignore[call-arg]
     await sender.send_and_wait("orders", "paid", partiton=1)  # type: ignore[call-arg]
     AsyncConsumer(consumer, group_id="billing")  # type: ignore[call-arg]
     (await AsyncConsumer(consumer).getone()).value.upper()  # type: ignore[union-attr]

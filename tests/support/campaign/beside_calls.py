@@ -223,7 +223,7 @@ def produce_async(caller: Caller) -> None:
         producer = aio.AsyncProducer(caller.store.producer())
         try:
             value = new_value()
-            sent = await producer.send("t", value, key=value, partition=0)
+            sent = await producer.send_and_wait("t", value, key=value, partition=0)
             caller.note(sent.offset, value)
             await producer.send_arrow("t", pa.table({"key": [value], "value": [value]}))
             assert 0 in await producer.partitions_for("t")
@@ -386,8 +386,8 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
     ),
     pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "lag", "reset"), administer),
     aio.AsyncProducer: {
-        **dict.fromkeys(("send", "send_arrow", "flush", "close", "partitions_for"), produce_async),
-        **dict.fromkeys(("start", "stop", "send_and_wait"), "as `send` and `close`"),
+        **dict.fromkeys(("send_and_wait", "send_arrow", "flush", "close", "partitions_for"), produce_async),
+        **dict.fromkeys(("start", "stop", "send"), "as `send_and_wait` and `close`"),
     },
     aio.AsyncConsumer: {
         **dict.fromkeys(("poll", "poll_arrow", "getmany", "run", "wakeup", "close"), consume_async),
@@ -397,7 +397,8 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
             ("beginning_offsets", "end_offsets", "offsets_for_times", "position", "committed", "commit"), OF_CONSUMERS
         ),
         **dict.fromkeys(
-            ("pause", "paused", "resume", "seek", "seek_to_beginning", "seek_to_committed", "seek_to_end"), OF_CONSUMERS
+            ("highwater", "pause", "paused", "resume", "seek", "seek_to_beginning", "seek_to_committed", "seek_to_end"),
+            OF_CONSUMERS,
         ),
     },
 }

@@ -216,9 +216,13 @@ def _callback(*_: object) -> None:
 def _async_client_that_closes(s: Scene) -> None:
     async def use() -> None:
         async with AsyncProducer(s.store.producer()) as producer:
-            await producer.send("t", b"x")
+            await producer.send_and_wait("t", b"x")
 
     asyncio.run(use())
+
+
+async def _sent(producer: AsyncProducer) -> None:
+    await (await producer.send("t", b"x"))
 
 
 def _async_consumer_that_closes(s: Scene) -> None:
@@ -234,6 +238,7 @@ _OF_ITS_OWN: Final = [
     "committed",
     "getmany",
     "getone",
+    "highwater",
     "seek_to_committed",
     "start",
     "stop",
@@ -265,6 +270,7 @@ def _async_subscription(s: Scene) -> None:
         await consumer.seek_to_committed(T)
         consumer.seek(T, 0)
         await consumer.getone()
+        consumer.highwater(T)
         await consumer.stop()
 
     asyncio.run(use())
@@ -367,7 +373,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "AsyncConsumer.run": lambda s: s.run(s.reading.run(pylog.Consumer.position, T)),
     "AsyncConsumer.wakeup": _woken_async,
     "AsyncProducer.close": _async_client_that_closes,
-    "AsyncProducer.send": lambda s: s.run(s.sending.send("t", b"x")),
+    "AsyncProducer.send": lambda s: s.run(_sent(s.sending)),
     "AsyncProducer.send_arrow": lambda s: s.run(s.sending.send_arrow("t", TABLE)),
 }
 

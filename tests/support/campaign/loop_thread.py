@@ -101,7 +101,7 @@ async def _sent(store: pylog.Store, *calls: tuple[tuple[Any, ...], dict[str, Any
     for number in range(2):
         for arguments, more in calls:
             with suppress(pylog.PylogError, ZeroDivisionError):
-                await producer.send(*arguments, **more)
+                await producer.send_and_wait(*arguments, **more)
         if not number and between is not None:
             with unwatched(WATCH[0]):
                 between(store)
@@ -184,7 +184,7 @@ async def _table(store: pylog.Store) -> None:
 
 async def _dropped_producer(store: pylog.Store) -> None:
     producer = _producer(store)
-    await producer.send("t", b"v")
+    await producer.send_and_wait("t", b"v")
     del producer
     gc.collect()
 
@@ -275,13 +275,22 @@ def _changing(name: str, *given: Any) -> Case:
     return _reading(work)
 
 
+async def _sent_without_waiting(store: pylog.Store) -> None:
+    """Sends more records than the buffer has room for; their futures are awaited at the end."""
+    with unwatched(WATCH[0]):
+        producer = AsyncProducer(store.producer(buffer_memory=4096, max_request_size=1000))
+    sent = [await producer.send("t", b"%d" % number * 100) for number in range(100)]
+    await asyncio.gather(*sent)
+    await producer.close()
+
+
 PRODUCER: Final[dict[str, dict[str, Case]]] = {
-    "send": SENDS,
+    "send": {"first": _sent_without_waiting},
     "send_arrow": {"a table": _table},
     "flush": {"first": lambda store: _producer(store).flush()},
     "start": {"first": lambda store: _producer(store).start()},
     "stop": {"first": lambda store: _producer(store).stop()},
-    "send_and_wait": {"first": lambda store: _producer(store).send_and_wait("t", b"v")},
+    "send_and_wait": SENDS,
     "partitions_for": {"first": lambda store: _producer(store).partitions_for("t")},
     "close": {"first": lambda store: _producer(store).close(), "dropped": _dropped_producer},
     "__aenter__": {},  # in the cases above, like `__aexit__`
@@ -347,6 +356,7 @@ CONSUMER: Final[dict[str, dict[str, Case]]] = {
             "assignment": (),
             "subscription": (),
             "paused": (),
+            "highwater": (T0,),
         }.items()
     },
     "wakeup": {"first": _woken},

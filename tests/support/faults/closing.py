@@ -41,7 +41,7 @@ def _sent_arrow(store: pylog.Store) -> None:
 def _sent_async(store: pylog.Store) -> None:
     async def work(below: pylog.Producer) -> None:
         producer = aio.AsyncProducer(below)
-        await producer.send("t", b"acknowledged", partition=0)
+        await producer.send_and_wait("t", b"acknowledged", partition=0)
         await producer.send_arrow("t", pa.table({"value": [b"x"]}))
         await producer.send_and_wait("t", b"x")
         await producer.partitions_for("t")
