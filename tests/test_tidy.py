@@ -86,6 +86,8 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
     "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
     "pylog.open_clients -> pylog.consumer.options": "as the consumer",
     "pylog.store -> pylog.groups.admin": "as the consumer",
+    "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
+    "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
     "pylog.open_clients -> pylog.producer.config": "as the consumer",
     "pylog.open_clients -> pylog.producer.core": "as the consumer",
     "pylog.open_clients -> pylog.producer.producer": "as the consumer",

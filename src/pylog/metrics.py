@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+
+from pylog.errors import InvalidArgumentError
+
+FORMATS: Final = ("openmetrics", "text")
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+_FAULTS: Final = frozenset({"log_unreadable", "log_skipped_records"})
 
 
 class Metric(NamedTuple):
@@ -39,7 +44,16 @@ METRICS: Final[Mapping[str, Metric]] = {
         "gauge", "", "Records of __consumer_offsets that are skipped, because Kafka never writes them."
     ),
     "background_failures": Metric("counter", "", "Errors of background work in this process: flushes, ticks, producers."),
+    "log_newest_timestamp_seconds": Metric("gauge", "seconds", "The largest timestamp in the log, in seconds since 1970."),
+    "group_offset": Metric("gauge", "", "The offset that a group has committed."),
     "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
+    "group_lag_records": Metric("gauge", "", "Records that a group has not read, without markers and gaps."),
+    "group_lag_seconds": Metric("gauge", "seconds", "The age of the first record that a group has not read, else 0."),
+    "group_members": Metric("gauge", "", "Members of a group."),
+    "group_state": Metric("gauge", "", "1 for the state that a group has, 0 for the others."),
+    "group_verdict": Metric("gauge", "", "1 for the verdict on a group, as `pylog groups health` has it, 0 for the others."),
+    "store_free_bytes": Metric("gauge", "bytes", "Bytes that are free on the disk of the store."),
+    "build_info": Metric("gauge", "", "1, with the version of pylog."),
 }
 
 
@@ -48,7 +62,7 @@ class Sample(NamedTuple):
 
     Attributes:
         name: a key of `METRICS`.
-        labels: `topic` and `partition`, and for groups `group`; empty for metrics of the whole store.
+        labels: `topic` and `partition`, and for groups `group`, `state` or `verdict`; empty for metrics of the whole store.
         value: in the metric's unit.
     """
 
@@ -77,37 +91,154 @@ class Counters(msgspec.Struct):
         self.sync_seconds += seconds
 
 
-def exposition(samples: Iterable[Sample]) -> str:
-    """Returns samples as text in the OpenMetrics format, which Prometheus and most monitoring systems read.
+class Family(NamedTuple):
+    """A metric and its samples, as formats list them.
+
+    Attributes:
+        name: the whole name, without `_total`.
+        metric: its kind, unit and help.
+        samples: pairs of labels and a value. Labels that are one object for several samples are formatted once.
+    """
+
+    name: str
+    metric: Metric
+    samples: Sequence[tuple[Mapping[str, str], float]]
+
+
+def families(samples: Iterable[Sample], labels: Mapping[str, str] | None = None) -> list[Family]:
+    """Returns samples by metric, in the order of `METRICS`, with `pylog_` before each name.
+
+    Args:
+        samples: in any order.
+        labels: added to each sample, before its own.
+    """
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in METRICS}
+    whole: dict[int, Mapping[str, str]] = {}  # of the labels of several samples
+    kept = list(samples)  # so that no other object gets the identity of labels
+    for sample in kept:
+        own = sample.labels
+        found[sample.name].append((whole.setdefault(id(own), {**labels, **own}) if labels else own, sample.value))
+    return [Family(f"pylog_{name}", METRICS[name], rows) for name, rows in found.items() if rows]
+
+
+def exposition(
+    samples: Iterable[Sample],
+    format: str = "openmetrics",  # noqa: A002 - as in `cat --format`
+    *,
+    labels: Mapping[str, str] | None = None,
+) -> str:
+    """Returns samples as text that Prometheus and most monitoring systems read.
 
     Args:
         samples: in any order, as `Store.metrics` returns them.
+        format: "openmetrics", or "text" for Prometheus's older format, which the text files of its node_exporter have.
+        labels: added to each sample, such as `{"store": "shop"}`.
 
     Returns:
         Lines of UTF-8 text; names begin with `pylog_`.
 
-    >>> print(exposition([Sample("log_syncs", {"topic": "orders", "partition": "0"}, 3)]), end="")
+    Raises:
+        InvalidArgumentError: there is no such format.
+
+    >>> samples = [Sample("log_syncs", {"topic": "orders", "partition": "0"}, 3)]
+    >>> print(exposition(samples), end="")
     # TYPE pylog_log_syncs counter
     # HELP pylog_log_syncs Syncs of this process that appends waited for.
     pylog_log_syncs_total{topic="orders",partition="0"} 3
     # EOF
+    >>> print(exposition(samples, "text"), end="")
+    # HELP pylog_log_syncs_total Syncs of this process that appends waited for.
+    # TYPE pylog_log_syncs_total counter
+    pylog_log_syncs_total{topic="orders",partition="0"} 3
     """
-    order = list(METRICS)
-    lines = []
-    for name, found in groupby(sorted(samples, key=lambda sample: order.index(sample.name)), key=lambda sample: sample.name):
-        metric = METRICS[name]
-        lines.append(f"# TYPE pylog_{name} {metric.kind}")
-        if metric.unit:
-            lines.append(f"# UNIT pylog_{name} {metric.unit}")
-        lines.append(f"# HELP pylog_{name} {metric.help}")
-        suffix = "_total" if metric.kind == "counter" else ""
-        lines += [f"pylog_{name}{suffix}{{{_labels(sample)}}} {sample.value}" for sample in found]
-    return "\n".join([*lines, "# EOF", ""])
+    return formatted(families(samples, labels), format)
 
 
-def _labels(sample: Sample) -> str:
-    return ",".join([f'{name}="{_escaped(value)}"' for name, value in sample.labels.items()])
+def formatted(of: Iterable[Family], format: str = "openmetrics") -> str:  # noqa: A002
+    """Returns families of metrics as text. As `exposition`."""
+    if format not in FORMATS:
+        raise InvalidArgumentError(f"format={format!r} is not one of {', '.join(map(repr, FORMATS))}")
+    lines: list[str] = []
+    texts: dict[int, str] = {}
+    kept = list(of)
+    for family in kept:
+        total = f"{family.name}_total" if family.metric.kind == "counter" else family.name
+        lines += _openmetrics_head(family) if format == "openmetrics" else _text_head(total, family.metric)
+        for labels, value in family.samples:
+            text = texts.get(id(labels))
+            if text is None:
+                text = texts[id(labels)] = "{" + ",".join([f'{name}="{_escaped(each)}"' for name, each in labels.items()]) + "}"
+            lines.append(f"{total}{text} {value}")
+    return "\n".join([*lines, "# EOF", ""] if format == "openmetrics" else [*lines, ""])
+
+
+def _openmetrics_head(family: Family) -> list[str]:
+    metric = family.metric
+    unit = [f"# UNIT {family.name} {metric.unit}"] if metric.unit else []
+    return [f"# TYPE {family.name} {metric.kind}", *unit, f"# HELP {family.name} {metric.help}"]
+
+
+def _text_head(name: str, metric: Metric) -> list[str]:
+    return [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    if "\\" in text or '"' in text or "\n" in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return text
+
+
+class Measured(Protocol):
+    """A store."""
+
+    def metrics(self) -> Iterable[Sample]: ...
+
+
+class Collector:
+    """Collects the metrics of a store for a registry of `prometheus_client`, in a program that serves its own metrics.
+
+    Args:
+        store: an open `Store`.
+        labels: added to each sample, such as `{"store": "shop"}`.
+        internal: true to include Kafka's internal topics, such as `__consumer_offsets`.
+
+    Register it with `prometheus_client.REGISTRY.register(Collector(store))`. Each scrape calls `Store.metrics`.
+
+    >>> import pylog, tempfile
+    >>> from prometheus_client import CollectorRegistry
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders")
+    >>> registry = CollectorRegistry()
+    >>> registry.register(Collector(store))
+    >>> registry.get_sample_value("pylog_log_end_offset", {"topic": "orders", "partition": "0"})
+    0
+    >>> store.close()
+    """
+
+    def __init__(self, store: Measured, *, labels: Mapping[str, str] | None = None, internal: bool = False) -> None:
+        self._store = store
+        self._labels = labels
+        self._internal = internal
+
+    def collect(self) -> Iterator[Any]:
+        """Yields families of `prometheus_client`. Raises as `Store.metrics`."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+        samples = self._store.metrics()
+        for family in families(samples if self._internal else external(samples), self._labels):
+            found = kinds[family.metric.kind](family.name, family.metric.help, unit=family.metric.unit)
+            for labels, value in family.samples:
+                found.add_sample(family.name + ("_total" if family.metric.kind == "counter" else ""), labels, value)
+            yield found
+
+    def describe(self) -> list[Any]:
+        """Returns nothing: a registry then does not collect when the collector is registered."""
+        return []
+
+
+def external(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yields samples without those of Kafka's internal topics, except samples that report damage there."""
+    for sample in samples:
+        if sample.labels.get("topic") not in _INTERNAL or (sample.value and sample.name in _FAULTS):
+            yield sample

@@ -20,8 +20,8 @@ from pylog.log.maintenance.cleaning_round import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager, created_topic
-from pylog.metrics import Sample
-from pylog.monitoring import samples_of, table_of
+from pylog.monitoring.measured import MeasuredStore, Measures
+from pylog.monitoring.tables import table_of
 from pylog.notebook import ShownAsTable, ShownTable
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import OffsetStore, offset_store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.producer.producer import Producer
 
 
-class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
+class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
@@ -68,6 +68,7 @@ class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
         self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
         manager.root.forget_deleted(self._offsets.forget_topic)
         self._clients = OpenClients(manager, self._offsets, clock)
+        self._measures = Measures(manager, self._offsets)
         committed = options.committed or self._offsets.position
         self._offset_store = offset_store(self._offsets)
         self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due)
@@ -432,37 +433,11 @@ class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
 
         return new_group(group_id, self._manager, self._offsets, self._clock)
 
-    # ---- metrics -------------------------------------------------------------------------------------------------------------
-
-    def metrics(self) -> list[Sample]:
-        """Returns the metrics of the store: offsets, sizes, bytes written by this process, and the lag of each group.
-
-        Returns:
-            A value of each metric in `pylog.metrics.METRICS` for each partition, and the lag of each group for each partition
-            with a committed offset. `pylog.metrics.exposition` formats them for monitoring systems.
-
-        Raises:
-            ClosedError: the store is closed.
-
-        A partition that is damaged or cannot be read has the value 1 for `log_unreadable`; the other partitions are complete.
-
-        Cost: one refresh of each partition. The first call opens all partitions and reads the committed offsets.
-
-        >>> import pylog, tempfile
-        >>> with pylog.open(tempfile.mkdtemp()) as store:
-        ...     _ = store.create_topic("orders")
-        ...     _ = store.log("orders").append_many([b"a", b"b"])
-        ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
-        2
-        """
-        with self._manager.gate.throughout():
-            return list(samples_of(self._manager, self._offsets))
-
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes producers and consumers, flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, and
-        releases the locks. May be called twice.
+        """Closes producers, consumers and metrics servers, flushes and closes the logs, writes the checkpoints and the
+        clean-shutdown marker, and releases the locks. May be called twice.
 
         Sent records are appended. Consumers leave their groups and commit nothing, so uncommitted records are read again. A
         consumer that is in a call of another thread is not closed: its next access to a log raises ClosedError. A call of another
@@ -474,15 +449,10 @@ class Store(FactoryMade, ShownAsTable, factory="pylog.open"):
         """
         with ExitStack() as last:
             last.callback(self._clients.close)  # again: those that another thread created meanwhile
-            last.callback(self._close_logs)
+            last.callback(self._manager.close)
+            last.callback(self._upkeep.end)  # before the logs
+            last.callback(self._measures.close)  # before both
             self._clients.close()
-
-    def _close_logs(self) -> None:
-        """Closes all parts below the clients."""
-        try:
-            self._upkeep.end()
-        finally:
-            self._manager.close()
 
 
 def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> Store:

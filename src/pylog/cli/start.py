@@ -17,9 +17,13 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("--version",): (),
     ("groups", "list"): ("groups",),
     ("groups", "describe"): ("groups",),
+    ("groups", "health"): ("groups", "groups_health"),
     ("groups",): ("groups", "groups_delete", "groups_export", "groups_health", "groups_reset"),
     **{(name,): (name,) for name in ("topics", "describe", "create", "config", "delete", "cat", "produce", "copy", "compact")},
-    **{(name,): (name,) for name in ("retain", "stats", "compare", "dump", "verify", "repair", "graduate", "doctor", "warm")},
+    **{
+        (name,): (name,)
+        for name in ("retain", "stats", "compare", "dump", "verify", "repair", "graduate", "doctor", "metrics", "warm")
+    },
 }
 _ALL: Final = ("run",)
 

@@ -69,8 +69,8 @@ class UnreadRecords:
         self._used_firsts: dict[int, First] = {}
         self._counts: dict[int, tuple[int, int]] = {}  # offset → the end of what was counted, records
         self._used_counts: dict[int, tuple[int, int]] = {}
-        self._ends: dict[int, int | None] = {}
-        self._used_ends: dict[int, int | None] = {}
+        self._ends: dict[int, tuple[int, int]] = {}  # time → the log's end then, and when that was asked
+        self._used_ends: dict[int, tuple[int, int]] = {}
 
     def refresh(self) -> None:
         """Begins an observation: refreshes the state, and drops what the last observation did not use.
@@ -123,16 +123,15 @@ class UnreadRecords:
 
     def end_at(self, timestamp: int) -> int | None:
         """Returns the log's end at a time, by the records' timestamps; None if it is not known. Cost: one search of the log."""
-        found = self._used_ends.get(timestamp, self._ends.get(timestamp))
-        if found is None:
+        end = self.state.end_offset
+        found, asked_at = self._used_ends.get(timestamp) or self._ends.get(timestamp) or (-1, -1)
+        if found == asked_at != end:  # all records were older, and new ones may be younger
             try:
                 later = self.log.offset_for_timestamp(timestamp + 1)
             except PylogError:
                 return None
-            if later is None:
-                return self.state.end_offset
-            found = later.offset
-        self._used_ends[timestamp] = found
+            found, asked_at = end if later is None else later.offset, end
+        self._used_ends[timestamp] = found, asked_at
         return found
 
 

@@ -306,6 +306,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Store.group": _group_that_comes_and_goes,
     "Store.log": lambda s: s.store.log("t"),
     "Store.producer": _producer_that_closes,
+    "Store.serve_metrics": lambda s: s.store.serve_metrics(0).close(),
     "Store.start_and_end_offsets": lambda s: s.store.start_and_end_offsets([T]),
     "Store.topic": lambda s: s.store.topic("t"),
     "Log.append": lambda s: s.log.append(b"x" * 100),

@@ -158,8 +158,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="metrics_go_on_after_an_unreadable_log",
-        file="pylog/monitoring.py",
-        text='        yield Sample("log_unreadable", _labels(partition), 1)\n        return\n',
+        file="pylog/monitoring/monitor.py",
+        text='        yield Sample("log_unreadable", labels, 1)\n        return\n',
         replacement="        raise\n",
         tests=("tests/test_metrics.py::test_a_log_that_cannot_be_opened_hides_nothing_of_the_others",),
         why="Metrics end with the first partition that is damaged.",

@@ -1,0 +1,139 @@
+"""The metrics of a store: `MeasuredStore` has the methods for users, `Measures` what they need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from pylog.fs import living
+from pylog.log_manager import LogManager
+from pylog.metrics import Sample
+from pylog.offsets.offset_manager import OffsetManager
+
+if TYPE_CHECKING:  # opening a store loads none of them
+    from pylog.monitoring.monitor import Monitor
+    from pylog.monitoring.page import Choice
+    from pylog.monitoring.server import MetricsServer
+
+
+class Measures:
+    """Takes the samples of a store, and closes its metrics servers with it.
+
+    Args:
+        manager, offsets: of the store.
+    """
+
+    def __init__(self, manager: LogManager, offsets: OffsetManager) -> None:
+        self._manager = manager
+        self._offsets = offsets
+        self._guard = threading.Lock()
+        self._monitor: Monitor | None = None
+        self._servers: WeakSet[MetricsServer] = WeakSet()
+
+    def samples(self) -> list[Sample]:
+        """See `MeasuredStore.metrics`."""
+        with self._manager.gate.throughout():
+            with self._guard:
+                if self._monitor is None:
+                    from pylog.monitoring import monitor
+
+                    self._monitor = monitor.Monitor(self._manager, self._offsets)
+            return self._monitor.samples()
+
+    def page(self, choice: Choice, format: str) -> str:  # noqa: A002
+        """Returns the chosen metrics as text."""
+        from pylog.monitoring import page
+
+        return page.page(self.samples, choice, self._manager.path, format)
+
+    def serve(self, choice: Choice, host: str, port: int, token: str | None) -> MetricsServer:
+        """See `MeasuredStore.serve_metrics`."""
+        from pylog.monitoring import foreign, server
+
+        self._manager.gate.check()
+        foreign.check_exporters(choice.names)
+        made = server.MetricsServer(lambda kind: self.page(choice, kind), host, port, token)
+        self._servers.add(made)
+        return made
+
+    def close(self) -> None:
+        """Closes the servers."""
+        with ExitStack() as last:
+            for server in living(self._servers):
+                last.callback(server.close)
+
+
+class MeasuredStore:
+    """The methods of a store for its metrics."""
+
+    _measures: Measures
+
+    def metrics(self) -> list[Sample]:
+        """Returns the metrics of the store: offsets, sizes, bytes written by this process, and the lag and health of each group.
+
+        Returns:
+            Values of the metrics in `pylog.metrics.METRICS`, for each partition, each group, and each partition with a committed
+            offset of a group. `pylog.metrics.exposition` formats them for monitoring systems.
+
+        Raises:
+            ClosedError: the store is closed.
+
+        A partition that is damaged or cannot be read has the value 1 for `log_unreadable`; the other partitions are complete.
+
+        Cost: one refresh of each partition, and some 30 µs for each partition of each group. The first call opens all partitions,
+        and reads the committed offsets.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"a", b"b"])
+        ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
+        2
+        """
+        return self._measures.samples()
+
+    def serve_metrics(
+        self,
+        port: int = 9308,
+        *,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        names: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        internal: bool = False,
+    ) -> MetricsServer:
+        """Serves the metrics over HTTP at `/metrics`, from a daemon thread. The server is closed with the store.
+
+        Args:
+            port: where to listen; 0 for any free port.
+            host: the address to listen on.
+            token: clients must send it as a bearer token. An address that other machines can reach needs one.
+            names: other exporters whose names are added: "kafka_exporter", "kminion", "lag_exporter".
+            topics: patterns of topics' names, such as `["orders*"]`; by default all topics.
+            internal: true to include Kafka's internal topics.
+
+        Returns:
+            A `MetricsServer` with `url`, `port` and `close`.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid. StorageFailedError: it cannot listen there.
+            ClosedError: the store is closed.
+
+        Cost: one thread. A scrape costs one call of `metrics`; its text answers all requests of the next second.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     store.serve_metrics(port=0).url.startswith("http://127.0.0.1:")
+        True
+        """
+        from pylog.monitoring import page
+
+        return self._measures.serve(page.Choice(names, topics, internal), host, port, token)
+
+
+def measures_of(store: MeasuredStore) -> Measures:
+    """Returns the measures of a store, for commands."""
+    return store._measures

@@ -1,0 +1,148 @@
+"""`Monitor`: takes the samples of a store's metrics, of each partition and of each group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from pylog.errors import ClosedError, PylogError
+from pylog.fs.system_info import room_at
+from pylog.groups.health import Health, Verdict
+from pylog.groups.observer import GroupObserver, ObservedGroup
+from pylog.log.partition_log import PartitionLog
+from pylog.log.state import LogState
+from pylog.log_manager import LogManager
+from pylog.metrics import Sample
+from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.record.types import TopicPartition
+
+_DISTRIBUTION: Final = "pylogdb"  # the name on the package index
+GROUP_STATES: Final = ("Empty", "Stable", "Assigning", "Reconciling")
+VERDICTS: Final = tuple(each for each in Verdict if each is not Verdict.ERR)  # that one is Burrow's
+
+
+class Monitor:
+    """Takes samples. Keeps open what it reads, so that a second call reads only what has changed.
+
+    Args:
+        manager, offsets: of the store.
+    """
+
+    def __init__(self, manager: LogManager, offsets: OffsetManager) -> None:
+        self._manager = manager
+        self._offsets = offsets
+        self._guard = threading.Lock()
+        self._observer: GroupObserver | None = None
+
+    def samples(self) -> list[Sample]:
+        """Returns all samples. A partition that is deleted meanwhile, or whose directory is not there, has none.
+
+        A partition or a group that cannot be read has a sample that says so, and hides nothing of the others.
+        """
+        with self._guard:
+            if self._observer is None:
+                self._observer = GroupObserver(self._manager, self._offsets)
+            else:
+                self._observer.observe()
+            return list(self._samples(self._observer))
+
+    def _samples(self, observer: GroupObserver) -> Iterator[Sample]:
+        groups = list(self._groups(observer))  # before the logs are refreshed: a commit is never past the end then
+        labels: dict[TopicPartition, dict[str, str]] = {}
+        faults = self._faults_of_offsets()
+        for topic in observer.topics.values():
+            for number in topic.partition_ids:
+                partition = TopicPartition(topic.name, number)
+                labels[partition] = {"topic": partition.topic, "partition": str(partition.partition)}
+                yield from _partition_samples(observer, partition, labels[partition], faults.get(partition, (0, 0)))
+        for name, state in groups:
+            yield from _group_samples(name, state, observer.health(name, state))
+        yield Sample("background_failures", {}, self._manager.failures.count)
+        free = room_at(self._manager.path)
+        if free is not None:
+            yield Sample("store_free_bytes", {}, free[0])
+        with suppress(PackageNotFoundError):  # pylog may be imported from a folder
+            yield Sample("build_info", {"version": version(_DISTRIBUTION)}, 1)
+
+    def _faults_of_offsets(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Of partitions of `__consumer_offsets`: whether they cannot be read, and how many records are skipped there."""
+        skipped = self._offsets.skipped_records()
+        found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
+        return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in self._offsets.known_groups()[1]}
+
+    def _groups(self, observer: GroupObserver) -> Iterator[tuple[str, ObservedGroup]]:
+        """Yields the groups. A group whose own records cannot be read has no sample, and hides no other group."""
+        for name in self._offsets.known_groups()[0]:
+            try:
+                found = observer.group(name)
+            except ClosedError:
+                raise
+            except PylogError:
+                continue
+            if found is not None:
+                yield name, found
+
+
+def _partition_samples(
+    observer: GroupObserver, partition: TopicPartition, labels: dict[str, str], faults: tuple[int, int]
+) -> Iterator[Sample]:
+    unreadable, skipped = faults
+    try:
+        found = observer.unread(partition)
+        samples = None if found is None else list(_log_samples(found.log, found.state, labels))
+    except ClosedError:
+        raise
+    except PylogError:
+        yield Sample("log_unreadable", labels, 1)
+        return
+    if found is not None and samples is not None:
+        yield from samples
+        yield Sample("log_unreadable", labels, max(unreadable, _is_damaged(found.log)))
+        yield Sample("log_skipped_records", labels, skipped)
+
+
+def _is_damaged(log: PartitionLog) -> bool:
+    """Whether a part of the log is damaged, as far as that was found when it was opened."""
+    return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
+
+
+def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> Iterator[Sample]:
+    counters = log.counters
+    values = {
+        "log_start_offset": state.start_offset,
+        "log_end_offset": state.end_offset,
+        "log_durable_offset": state.durable_offset,
+        "log_segments": len(state.segments),
+        "log_size_bytes": sum(state.size_of(segment) for _, segment in state.segments),
+        "log_appended_records": counters.records,
+        "log_appended_bytes": counters.bytes,
+        "log_commits": counters.commits,
+        "log_syncs": counters.syncs,
+        "log_sync_seconds": counters.sync_seconds,
+    }
+    for name, value in values.items():
+        yield Sample(name, labels, value)
+    newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
+    if newest >= 0 and state.start_offset < state.end_offset:
+        yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)
+
+
+def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[Sample]:
+    own = {"group": name}
+    yield Sample("group_members", own, len(state.group.members))
+    yield from (Sample("group_state", {**own, "state": each}, int(each == state.group.state)) for each in GROUP_STATES)
+    yield from (Sample("group_verdict", {**own, "verdict": str(each)}, int(each is health.verdict)) for each in VERDICTS)
+    for row in health.partitions:
+        labels = {"group": name, "topic": row.partition.topic, "partition": str(row.partition.partition)}
+        yield Sample("group_offset", labels, row.offset)
+        if row.verdict is Verdict.DAMAGED and not row.lag:
+            continue  # the log cannot be opened, and its end is not known
+        yield Sample("group_lag", labels, row.lag)
+        if row.lag_records is not None:
+            yield Sample("group_lag_records", labels, row.lag_records)
+        if row.lag_seconds is not None:
+            yield Sample("group_lag_seconds", labels, row.lag_seconds)
