@@ -1,6 +1,7 @@
 """Python processes that live within milliseconds: forks of an interpreter that has pylog imported and its kernels loaded.
 
     done = run(["-c", program, path], cwd=directory)   # as subprocess.run([sys.executable, ...], capture_output=True, text=True)
+    process = Started([file])                          # as subprocess.Popen, with pipes as its standard input and output
 
 A new interpreter takes most of a second of the processor to import numba and pyarrow, many times what most tests measure. A test
 of imports, of a killed parent or of signals still starts one with `subprocess`.
@@ -8,6 +9,7 @@ of imports, of a killed parent or of signals still starts one with `subprocess`.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import gc
 import json
@@ -62,6 +64,58 @@ def run(
     return done
 
 
+class Started:
+    """A process that runs until it ends itself or is killed. It inherits the standard error.
+
+    Args:
+        arguments: as for `run`.
+        env: its environment.
+
+    Attributes:
+        pid: its process id.
+        stdin, stdout: unbuffered pipes.
+    """
+
+    def __init__(self, arguments: Sequence[object], env: Mapping[str, str]) -> None:
+        self._status: int | None = None
+        with tempfile.TemporaryDirectory(prefix="pylog-warm-") as directory:
+            into, out = os.path.join(directory, "in"), os.path.join(directory, "out")
+            os.mkfifo(into)
+            os.mkfifo(out)
+            self.stdout = os.fdopen(os.open(out, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+            os.set_blocking(self.stdout.fileno(), True)
+            request = {"arguments": [str(each) for each in arguments], "cwd": str(Path.cwd()), "env": dict(env)}
+            with _LOCK:
+                self._server = _server()
+                self.pid = self._server.start({**request, "in": into, "out": out})
+            self.stdin = open(into, "wb", buffering=0)  # noqa: SIM115 - waits until the process has opened both pipes
+
+    def wait_until_stopped(self) -> None:
+        """Waits until a signal has stopped it.
+
+        Raises:
+            AssertionError: it has ended instead.
+        """
+        with _LOCK:
+            assert self._server.wait(self.pid, PATIENCE, stopped=True) is None
+
+    def wait(self, timeout: float) -> int:
+        """Waits for its end, and returns how it ended: minus the number of the signal that killed it."""
+        if self._status is None:
+            with _LOCK:
+                self._status = self._server.wait(self.pid, timeout)
+        assert self._status is not None
+        return self._status
+
+    def kill(self) -> None:
+        """Ends it at once, if it runs, and closes the pipes."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(PATIENCE)
+        self.stdin.close()
+        self.stdout.close()
+
+
 class _Server:
     """The interpreter that forks, seen from the tests. It ends when its standard input does: with this process."""
 
@@ -74,15 +128,29 @@ class _Server:
         )
 
     def run(self, request: dict[str, Any], timeout: float) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        pid = int(self._line(PATIENCE))
+        status = self.wait(self.start(request), timeout)
+        assert status is not None
+        return status
+
+    def start(self, request: dict[str, Any]) -> int:
+        """Starts a process, and returns its id."""
+        self._ask(request)
+        return int(self._line(PATIENCE))
+
+    def wait(self, pid: int, timeout: float, *, stopped: bool = False) -> int | None:
+        """Waits until a process has ended, and returns its status; with `stopped`, returns None if a signal has stopped it."""
+        self._ask({"wait": pid, "stopped": stopped})
         try:
-            return int(self._line(timeout))
+            status: int | None = json.loads(self._line(timeout))
         except subprocess.TimeoutExpired:
             os.kill(pid, signal.SIGKILL)
             self._line(PATIENCE)
             raise
+        return status
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     def _line(self, timeout: float) -> bytes:
         assert self._process.stdout is not None
@@ -104,6 +172,7 @@ def _server() -> _Server:
     """The one of this process: started by the first call, and again in a fork."""
     if not _started or _started[0].parent != os.getpid():
         _started[:] = [_Server()]
+        atexit.register(end)
     return _started[0]
 
 
@@ -143,6 +212,12 @@ def _serve() -> dict[str, Any] | None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     while line := requests.readline():
+        request: dict[str, Any] = json.loads(line)
+        if "wait" in request:
+            status = os.waitpid(request["wait"], os.WUNTRACED if request["stopped"] else 0)[1]
+            ended = None if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+            os.write(answers, json.dumps(ended).encode() + b"\n")
+            continue
         assert threading.active_count() == 1, "a fork takes no other thread along"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of Arrow's threads, which it begins again in a fork
@@ -150,19 +225,18 @@ def _serve() -> dict[str, Any] | None:
         if pid == 0:
             requests.close()
             os.close(answers)
-            return json.loads(line)  # type: ignore[no-any-return]
+            return request
         os.write(answers, b"%d\n" % pid)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(answers, b"%d\n" % status)
     return None
 
 
 def _become(request: dict[str, Any]) -> list[str]:
     """Takes the directory, the environment, the output and the path of imports of a request, and returns its arguments."""
-    for number, name in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
-        file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
-        os.dup2(file, number)
-        os.close(file)
+    for number, name in ((1, request["out"]), (2, request.get("err")), (0, request.get("in", os.devnull))):
+        if name is not None:
+            file = os.open(name, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY, 0o600)
+            os.dup2(file, number)
+            os.close(file)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

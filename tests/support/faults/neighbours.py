@@ -15,7 +15,6 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 import pylog
 from pylog.fs import OsFileSystem
+from support import warm
 
 ANSWER_SECONDS = 60.0  # a call takes milliseconds; the first one of a kernel may compile it
 
@@ -40,14 +40,13 @@ class NeighbourError(Exception):
 
 
 class Neighbour:
-    """An interpreter that runs what it is told. Ended with the context."""
+    """A process that runs the code that it is given. It ends with the context."""
 
     def __init__(self) -> None:
-        command = [sys.executable, __file__]
         tests = str(Path(__file__).resolve().parents[2])  # for code that uses `support`
         paths = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
         variables = {**os.environ, "PYTHONPATH": paths}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=variables)
+        self._process = warm.Started([__file__], env=variables)
 
     def __enter__(self) -> Self:
         return self
@@ -61,12 +60,10 @@ class Neighbour:
 
     def begin(self, code: str, **names: Any) -> None:
         """Has code run there, without waiting for it."""
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([code, repr(names)]).encode() + b"\n")
 
     def answer(self) -> Any:
         """The value of the last expression of what was begun."""
-        assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS)
         assert ready, "the other process does not answer"
         line = self._process.stdout.readline()
@@ -83,8 +80,7 @@ class Neighbour:
 
     def wait_until_stopped(self) -> None:
         """Waits until a signal has stopped it."""
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        self._process.wait_until_stopped()
 
     def go_on(self) -> None:
         """Lets it go on."""
@@ -97,7 +93,6 @@ class Neighbour:
     def kill(self) -> None:
         """Ends it at once, whatever it is at."""
         self._process.kill()
-        self._process.communicate()
 
 
 class HookedFileSystem(OsFileSystem):
