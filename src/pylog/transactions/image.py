@@ -22,7 +22,7 @@ from pylog.transactions.records import parse_key, parse_value
 
 _SKIPPED_KEPT: Final = 100  # all are counted, the first ones are named
 
-# The usual values of ids at rest, in version 1: with the byte of a null or an empty array, and the tags that pylog or a broker has.
+# The usual values of ids at rest, in version 1: with the byte of a null or an empty array, and pylog's or a broker's tags.
 _AT_REST: Final = struct.Struct(">hqhibBqq")
 _TAGS: Final = b"\x01\x02\x02\x00\x02"
 _BROKERS_TAGS: Final = struct.Struct(">3sq4s")  # tag 0, previous producer id, tag 2

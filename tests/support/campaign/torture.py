@@ -29,6 +29,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
+    "transactions": ("transactions:run", {}, "the model of transactions: all states, and each rule left out"),
     "models": ("models:run", {}, "stateful models of a log and of a store, with crashes, and of a store on real files"),
     "beside": ("beside:run", {}, "every method that reads, in threads next to a writer, in this process and in another"),
     "first": ("first_calls:run", {}, "fresh processes, in which eight threads make their first calls at once"),

@@ -1,0 +1,80 @@
+"""Mutants of transactions: states of ids, markers, the fold of `__transaction_state`, owners."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+TRANSACTIONS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="a_completed_transaction_is_completed_again",
+        file="pylog/transactions/states.py",
+        text="    if current != prepared:\n        return None\n",
+        replacement="    if current is None:\n        return None\n",
+        tests=("tests/transactions/test_states.py::test_complete_is_written_over_the_very_prepare_that_was_finished",),
+        why="A finisher that was stopped ends the next transaction of the id.",
+    ),
+    Mutant(
+        name="a_transaction_begins_in_another",
+        file="pylog/transactions/states.py",
+        text="    if not known.state.is_at_rest or known.producer_epoch > LAST_DATA_EPOCH:\n        raise _wrong",
+        replacement="    if False:\n        raise _wrong",
+        tests=("tests/transactions/test_states.py::test_no_transaction_begins_twice_and_none_ends_that_has_not_begun",),
+        why="Two transactions have one epoch.",
+    ),
+    Mutant(
+        name="an_older_incarnation_goes_on",
+        file="pylog/transactions/states.py",
+        text="    if current.identity == mine:\n        return current",
+        replacement="    if current.producer_id == mine.producer_id:\n        return current",
+        tests=("tests/transactions/test_states.py::test_an_older_incarnation_is_fenced_in_all_that_it_does",),
+        why="Two incarnations of an id write at the same time.",
+    ),
+    Mutant(
+        name="markers_have_the_epoch_of_the_data",
+        file="pylog/transactions/states.py",
+        text="        producer_epoch=min(known.producer_epoch + 1, MAX_PRODUCER_EPOCH),\n",
+        replacement="        producer_epoch=known.producer_epoch,\n",
+        tests=("tests/transactions/test_states.py::test_a_commit_names_what_was_written_and_nothing_else",),
+        why="A finisher that was stopped commits half of the next transaction.",
+    ),
+    Mutant(
+        name="a_marker_ends_a_later_transaction",
+        file="pylog/transactions/markers.py",
+        text="    if open_epoch is None or open_epoch > own.producer_epoch:",
+        replacement="    if open_epoch is None:",
+        tests=(
+            "tests/transactions/test_states.py::test_a_marker_ends_its_own_transaction_and_aborts_an_orphan_and_leaves_a_later_one_alone",
+        ),
+        why="A late ABORT aborts half of a prepared transaction.",
+    ),
+    Mutant(
+        name="an_orphan_is_committed",
+        file="pylog/transactions/markers.py",
+        text="    if open_epoch < own.producer_epoch:\n",
+        replacement="    if False:\n",
+        tests=(
+            "tests/transactions/test_states.py::test_a_marker_ends_its_own_transaction_and_aborts_an_orphan_and_leaves_a_later_one_alone",
+        ),
+        why="Data that a power loss has left is committed with a later transaction.",
+    ),
+    Mutant(
+        name="an_odd_state_is_the_one_before",
+        file="pylog/transactions/image.py",
+        text="        return StateEntry(offset, value, NO_PRODUCER_ID, -1, str(error))\n",
+        replacement="        return StateEntry(offset, value, NO_PRODUCER_ID, 0, None)\n",
+        tests=(
+            "tests/transactions/test_image.py::test_an_id_whose_last_value_cannot_be_read_is_refused_and_never_has_the_state_before",
+        ),
+        why="An id whose last record cannot be read goes on as if nothing were prepared.",
+    ),
+    Mutant(
+        name="any_locked_byte_is_an_owner",
+        file="pylog/transactions/owners.py",
+        text="        if byte not in OWNERS and byte not in ANONYMOUS_OWNERS:\n",
+        replacement="        if False:\n",
+        tests=("tests/transactions/test_owners.py::test_a_byte_that_is_locked_for_another_reason_is_no_living_owner",),
+        why="A damaged record keeps its transaction open as long as any store is open.",
+    ),
+)
