@@ -32,10 +32,11 @@ class Interrupt:
         self._modules = tuple(f"/pylog/{module}.py" for module in modules)
 
     def __enter__(self) -> None:
+        self._before = sys.gettrace()
         sys.settrace(self._call)
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _call(self, frame: FrameType, _event: str, _given: object) -> Any:
         return self._line if frame.f_code.co_filename.endswith(self._modules) else None

@@ -34,6 +34,7 @@ def test_an_interrupt_at_any_step_of_entering_the_guard_leaves_it_free() -> None
                 raise KeyboardInterrupt
             return trace
 
+        before = sys.gettrace()
         try:
             sys.settrace(trace)
             enter(guard)
@@ -42,7 +43,7 @@ def test_an_interrupt_at_any_step_of_entering_the_guard_leaves_it_free() -> None
         else:
             was_interrupted = False
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         with ThreadPoolExecutor(1) as other:
             assert other.submit(enter, guard).result(), step
         if not was_interrupted:

@@ -125,13 +125,14 @@ def handled_at(number: int, work: Callable[[], object], handler: Callable[[], ob
             came = True
             handler()
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     except ClosedError:
         assert came
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return came
 
 

@@ -83,11 +83,12 @@ def _first_step(sending: AsyncProducer, number: int, change: Callable[[], None],
 
     trace = _at_step(number, make)
     call = sending.send("t", **given)
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         call.send(None)
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     call.close()
     return bool(made)
 

@@ -47,11 +47,12 @@ def handled_at(number: int, work: Callable[[], Any], handler: Callable[[], Any])
             handler()
         return trace
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return came
 
 

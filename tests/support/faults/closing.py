@@ -220,13 +220,14 @@ class Closing:
 
     def run(self, call: Call) -> BaseException | None:
         """Makes the call. Returns what it raised."""
+        before = sys.gettrace()
         sys.settrace(self._trace)
         try:
             call(self._store)
         except BaseException as error:  # noqa: BLE001 - the caller judges it
             return error
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         return None
 
     def ended(self) -> None:
@@ -270,11 +271,12 @@ def count_lines(template: Path, path: Path, name: str) -> int:
 
     shutil.copytree(template, path)
     with _opened(path) as store:
+        before = sys.gettrace()
         sys.settrace(trace)
         try:
             CALLS[name](store)
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
     shutil.rmtree(path)
     return lines
 
