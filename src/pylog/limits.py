@@ -63,6 +63,7 @@ PREALLOCATED_COMMITS = 16  # commits of the last one's size that one preallocati
 PREALLOCATED_BYTES = 2 << 20  # of zeros at most: a millisecond of writing
 LEAST_PREALLOCATED_BYTES = 64 << 10  # of zeros at least: hundreds of small appends
 PREALLOCATE_UP_TO_BYTES = 256 << 10  # of a commit: after a larger one zeros cost as much as they save
+EXTENT_BYTES = 1 << 16  # the first piece of a copy after a hole: a page of data there costs at most 16 times its bytes
 READ_CHUNK_BYTES = 2 << 20  # the later preads of a walk, each four times as large: fixed costs per chunk then matter little
 FIRST_CHUNK_BYTES = 256 << 10  # the first pread of a walk: a walk over a batch or two does not wait for megabytes
 SCAN_CHUNK_BYTES = 4 << 20  # the later preads of a walk, each four times as large: fixed costs then matter little

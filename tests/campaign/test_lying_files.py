@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 import pylog
+from support import cli
 from support.campaign import lying
+from support.campaign.lying import COMMANDS
 from support.campaign.lying_files import BROKERS, KINDS, Hole, Lie, batches_of, lay, liar_of, lies, specimen, values_of
 from support.campaign.processes import new_seed
 
@@ -88,6 +90,16 @@ def test_every_kind_of_file_has_a_liar() -> None:
     matched = {next(pattern for pattern, _ in KINDS if re.fullmatch(pattern, path)) for path in specimen() | BROKERS}
     assert matched == {pattern for pattern, _ in KINDS}
     assert all(liar_of(path) for path in specimen() | BROKERS)
+
+
+def test_each_command_takes_its_words_and_finds_the_honest_store_sound(tmp_path) -> None:
+    """Else commands are refused before they read a file, or files that lie are never reached."""
+    lay(tmp_path / "store", specimen(), Lie({}, []))
+    with pylog.open(tmp_path / "store", "r") as store:
+        assert {name: len(list(store.log(name).records())) for name in ("t", "old", "x")} == {"t": 124, "old": 16, "x": 6}
+    for words in COMMANDS:
+        outcome = cli.call(*(word.replace("{}", str(tmp_path / "store")) for word in words))
+        assert outcome.code == 0 or (outcome.code == 1 and words[0] in ("compare", "graduate")), (words, outcome)
 
 
 def test_lies_keep_checksums_right() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, Final
 import pytest
 
 import pylog
+from pylog.fs import OsFileSystem, copy_file, copy_range
 from support.campaign.lying_files import batches_of
+from support.cli import call
 
 HOLE: Final = 8 << 30
 SECONDS: Final = 2.0  # of the processor, for each call: a pass over the zeros takes ten times as long
@@ -87,3 +90,98 @@ def test_a_small_file_of_gigabytes_of_nothing_costs_nothing(tmp_path: Path) -> N
         os.truncate(path, HOLE)
         assert quickly(lambda root=root: read(root, "rw")) == expected, kind
         checked(root, "r")
+
+
+def on_disk(directory: Path) -> int:
+    """The bytes that the files of a directory take on the disk."""
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.mark.damaged("a segment has a hole between its records")
+@pytest.mark.parametrize("policy", ["truncate", "skip"])
+def test_a_repair_copies_only_the_bytes_that_are_there_and_keeps_holes(tmp_path: Path, policy: str) -> None:
+    log = min(written(tmp_path / "s").glob("*.log"))
+    *first, last = batches_of(log.read_bytes())
+    with log.open("r+b") as file:
+        file.truncate(sum(map(len, first)))
+        file.seek(HOLE)
+        file.write(last)
+    backup = tmp_path / "kept"
+    outcome = quickly(lambda: call("repair", policy, str(tmp_path / "s"), "--execute", "--backup", str(backup)))
+    assert outcome.code == 0
+    (copied,) = backup.rglob(log.name)
+    assert copied.stat().st_size == HOLE + len(last)
+    assert on_disk(tmp_path) < 4 << 20
+    with pylog.open(tmp_path / "s", "r") as store:
+        assert len(list(store.log("t").records())) == {"truncate": len(first), "skip": 40}[policy]
+
+
+@pytest.mark.damaged("a segment has a hole after its records")
+def test_a_torn_tail_after_a_hole_is_kept_aside_at_the_cost_of_what_is_there(tmp_path: Path) -> None:
+    log = max(written(tmp_path / "s").glob("*.log"))
+    expected = read(tmp_path / "s", "r")
+    (tmp_path / "s" / ".kafka_cleanshutdown").unlink()
+    with log.open("r+b") as file:
+        file.seek(HOLE)
+        file.write(b"\1" * 40)
+
+    def appended() -> None:
+        with pylog.open(tmp_path / "s") as store:
+            store.log("t").append(b"next")
+
+    quickly(appended)
+    assert read(tmp_path / "s", "r")[:40] == expected
+    assert on_disk(tmp_path) < 4 << 20
+
+
+@pytest.mark.damaged("a segment has a hole between its records")
+def test_a_truncation_copies_the_bytes_that_are_there(tmp_path: Path) -> None:
+    directory = written(tmp_path / "s")
+    log = min(directory.glob("*.log"))
+    *first, last = batches_of(log.read_bytes())
+    with log.open("r+b") as file:
+        file.truncate(sum(map(len, first)))
+        file.seek(1 << 30)
+        file.write(last)
+
+    def truncated() -> None:
+        with pylog.open(tmp_path / "s") as store:
+            store.log("t").truncate(len(first) + 1)
+
+    quickly(truncated)
+    assert on_disk(tmp_path) < 4 << 20
+
+
+def test_files_with_the_same_holes_are_compared_by_what_is_there(tmp_path: Path) -> None:
+    written(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    for name in "ab":
+        os.truncate(max((tmp_path / name / "t-0").glob("*.log")), HOLE)
+    assert quickly(lambda: call("compare", str(tmp_path / "a"), str(tmp_path / "b"), "--bytes")).code == 0
+    with max((tmp_path / "b" / "t-0").glob("*.log")).open("r+b") as file:
+        file.seek(HOLE - 5)
+        file.write(b"x")
+    outcome = quickly(lambda: call("compare", str(tmp_path / "a"), str(tmp_path / "b"), "--bytes"))
+    assert outcome.code == 1
+    assert f"position {HOLE - 5}" in outcome.text
+
+
+@pytest.mark.parametrize("start", [0, 5000])
+def test_a_copy_has_the_bytes_and_the_holes_of_its_source(tmp_path: Path, start: int) -> None:
+    pieces = {0: b"a" * 10, 1 << 20: b"b" * 200_000, 1 << 30: b"c", (1 << 30) + 70_000: b"d" * 4096}
+    size = 3 << 30
+    with (tmp_path / "source").open("wb") as file:
+        for position, data in pieces.items():
+            file.seek(position)
+            file.write(data)
+        file.truncate(size)
+    fs = OsFileSystem()
+    source, target = fs.open(str(tmp_path / "source")), fs.create(str(tmp_path / "target"))
+    quickly(lambda: copy_range(source, start, size, target, 0) if start else copy_file(source, target))
+    assert target.size() == size - start
+    for position, data in pieces.items():
+        if position >= start:
+            assert target.read(len(data) + 100, position - start) == source.read(len(data) + 100, position)
+    assert (tmp_path / "target").stat().st_blocks * 512 < 16 * sum(map(len, pieces.values()))
+    source.close()
+    target.close()

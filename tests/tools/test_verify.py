@@ -13,6 +13,8 @@ import pylog
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.tools.verify import DAMAGED, SOUND, UNREADABLE, Affected, verify
+from support.campaign.lying_files import batches_of
+from support.cli import call
 from support.golden import data as golden_data
 from support.golden.data import CorruptVariant
 
@@ -174,3 +176,34 @@ def test_missing_partitions_are_reported():
         verify("/nowhere/00000000000000000000.log")
     with pytest.raises(InvalidArgumentError, match="rate_limit=0"):
         verify(os.path.dirname(__file__), rate_limit=0)
+
+
+@pytest.mark.damaged("the last batch is a shorter one from elsewhere")
+def test_two_findings_at_the_same_offset_are_both_reported(tmp_path: Path):
+    with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
+        store.create_topic("t")
+        for values in ([b"a"] * 3, [b"b" * 50], [b"c" * 100] * 3):
+            store.log("t").append_batch(values)
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    first, second, _ = batches_of(path.read_bytes())
+    path.write_bytes(first + second + first)
+    found = verify(str(tmp_path))
+    assert len([each for each in found.affected if each.first_offset == 4]) > 1
+
+
+@pytest.mark.damaged("a segment has bytes of another file between its batches")
+def test_bytes_between_two_batches_that_follow_each_other_cost_no_record(tmp_path: Path):
+    with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
+        store.create_topic("t", segment_bytes=400)
+        for number in range(9):
+            store.log("t").append(b"%d" % number * 50)
+    path = min((tmp_path / "t-0").glob("*.log"))
+    first, *more = batches_of(path.read_bytes())
+    path.write_bytes(first + b"\xff" * 100 + b"".join(more))
+    with pylog.open(tmp_path, "r") as store:
+        assert len(list(store.log("t").records())) == 9
+    found = verify(str(tmp_path))
+    assert not found.ok
+    assert found.readable == ()
+    plan = call("repair", "skip", str(tmp_path))
+    assert "no record is lost" in plan.text

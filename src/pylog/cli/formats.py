@@ -151,7 +151,7 @@ def _readable(times: pa.Array) -> pa.Array:
 
 
 def _json_headers(headers: list[Any]) -> str:
-    return msgspec.json.encode(jsonable(headers)).decode()
+    return json_text(msgspec.json.encode(jsonable(headers)).decode())
 
 
 def _as_text(batch: pa.RecordBatch, name: str) -> pa.Array:

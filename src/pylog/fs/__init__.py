@@ -10,6 +10,7 @@ following links, and closed on exec. A failed sync is never retried. Only files 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, remove_derived, set_aside
 from pylog.fs.door import Door
 from pylog.fs.environment import environment_variable, names_in, user_cache_directory
+from pylog.fs.extents import copy_file, copy_range, data_ranges, extend
 from pylog.fs.gate import Gate, living
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
@@ -57,7 +58,11 @@ __all__ = [
     "absolute",
     "at_most",
     "base_name",
+    "copy_file",
+    "copy_range",
+    "data_ranges",
     "environment_variable",
+    "extend",
     "guarded",
     "hold_over_forks",
     "inside",

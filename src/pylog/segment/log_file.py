@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pylog import limits
-from pylog.fs import Bytes, File, FileSystem, ResidentPages
+from pylog.fs import Bytes, File, FileSystem, ResidentPages, data_ranges, extend
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
 from pylog.record.batch import BatchScan, Table, scan_batches
@@ -92,6 +92,13 @@ class LogFile:
         for start in range(position, end, limits.READ_CHUNK_BYTES):
             part = self.read(start, min(limits.READ_CHUNK_BYTES, end - start))
             target.write(part.data, start - position + at)
+
+    def copy_to(self, target: File, position: int, end: int) -> None:
+        """Copies the bytes from `position` to `end` into a new file, from its start. Holes of a sparse file stay holes."""
+        with self._holes() as next_data:
+            for start, size in data_ranges(next_data, position, end):
+                target.write(self.read(start, size).data, start - position)
+        extend(target, min(end, self.size()) - position)
 
     def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
         """Walks the batches from `position` to `end`; the last region's status shows how the walk ended.

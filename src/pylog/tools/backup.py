@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, StorageFailedError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved, write_atomically
+from pylog.errors import InvalidArgumentError
+from pylog.fs import FileSystem, absolute, base_name, copy_file, join, parent_of, resolved, write_atomically
 
 MANIFEST = "repair.txt"
 
@@ -72,14 +71,7 @@ class Backup:
 def _copied(fs: FileSystem, source: str, target: str) -> None:
     reader, writer = fs.open(source), fs.create(target)
     try:
-        buffer, position = bytearray(limits.READ_CHUNK_BYTES), 0
-        while got := reader.read_into(memoryview(buffer), position):
-            writer.write(memoryview(buffer)[:got], position)
-            writer.write_back(position, got)
-            position += got
-        writer.sync()
-        if position != reader.size():
-            raise StorageFailedError(f"{source} changed while it was copied; stop the process that writes to it", path=source)
+        copy_file(reader, writer)
     finally:
         reader.close()
         writer.close()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import CorruptionError, PylogError, UnknownTopicOrPartitionError
-from pylog.fs import FileSystem, OsFileSystem, join
+from pylog.fs import File, FileSystem, OsFileSystem, join
 from pylog.log.partition_log import PartitionLog
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG
@@ -377,6 +377,12 @@ def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right:
             found.note([position], [(name,)])
 
 
+def _next_data(files: tuple[File, File], position: int) -> int:
+    """Returns the next position that is not in a hole of both files, or the end of the shorter one."""
+    found = min(file.next_data(position) for file in files)
+    return max(position, min(found, *(file.size() for file in files)))
+
+
 def _first_difference(fs: FileSystem, left: str, right: str, done: _Progress) -> int | None:
     """Returns the position of the first byte in which two files differ; None if they are equal."""
     buffers = [np.empty(limits.READ_CHUNK_BYTES, np.uint8) for _ in range(2)]
@@ -384,6 +390,7 @@ def _first_difference(fs: FileSystem, left: str, right: str, done: _Progress) ->
     try:
         position = 0
         while True:
+            done.add(-position + (position := _next_data(files, position)))
             one, other = (file.read_into(buffer.data, position) for file, buffer in zip(files, buffers, strict=True))
             size = min(one, other)
             unequal = np.flatnonzero(buffers[0][:size] != buffers[1][:size])

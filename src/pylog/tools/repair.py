@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pylog import limits, trace
+from pylog import trace
 from pylog.clock import Clock, SystemClock
 from pylog.directory.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint
 from pylog.directory.leader_epoch_cache import (
@@ -29,7 +29,7 @@ from pylog.directory.leader_epoch_cache import (
 )
 from pylog.directory.locks import StoreLocks
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
-from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
+from pylog.fs import File, FileSystem, OsFileSystem, base_name, copy_range, join, write_atomically
 from pylog.log.producer_state import ProducerStateManager, load_snapshot, write_snapshot
 from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
@@ -323,13 +323,7 @@ def _snapshot(name: str) -> names.NumberedName | None:
 
 
 def _copy(source: File, piece: KeptBytes, target: File, position: int) -> None:
-    buffer = bytearray(min(limits.READ_CHUNK_BYTES, piece.size))
-    done = 0
-    while done < piece.size:
-        view = memoryview(buffer)[: min(len(buffer), piece.size - done)]
-        got = source.read_into(view, piece.start + done)
-        if not got:
-            message = f"{source.path} ends at position {piece.start + done}, before the {piece.size} bytes that the plan copies"
-            raise StorageFailedError(f"{message}; nothing was replaced; repair again", path=source.path)
-        target.write(view[:got], position + done)
-        done += got
+    done = copy_range(source, piece.start, piece.start + piece.size, target, position)
+    if done < piece.start + piece.size:
+        message = f"{source.path} ends at position {done}, before the {piece.size} bytes that the plan copies"
+        raise StorageFailedError(f"{message}; nothing was replaced; repair again", path=source.path)

@@ -231,6 +231,8 @@ def _affected(finding: Finding, bounds: dict[str, int | None], directory: str) -
     advice = _ADVICE.get(finding.kind, _ADVICE["state"]).format(directory=directory)
     if finding.kind not in _LOSES or not finding.path.endswith(names.LOG):
         return Affected(finding, None, None, advice)
+    if finding.next_offset is not None and finding.next_offset <= finding.offset:
+        return Affected(finding, None, None, advice)  # bytes that are not the log's, between two batches that follow each other
     after = finding.next_offset if finding.next_offset is not None else _next_base(finding, bounds)
     return Affected(finding, finding.offset, None if after is None else max(after - 1, finding.offset), advice)
 
@@ -264,11 +266,11 @@ def _readable(partition: Partition, affected_here: list[Affected]) -> Readable:
     """Returns the readable offsets of a log."""
     at, end = partition.state.start_offset, partition.state.end_offset
     ranges = []
-    lost = sorted((each.first_offset, each.last_offset) for each in affected_here if each.first_offset is not None)
-    for first, last in lost:
+    lost = [(each.first_offset, each.last_offset) for each in affected_here if each.first_offset is not None]
+    for first, last in sorted((first, end - 1 if last is None else last) for first, last in lost):
         if first > at:
             ranges.append((at, min(first, end) - 1))
-        at = max(at, end if last is None else last + 1)
+        at = max(at, last + 1)
     if at < end:
         ranges.append((at, end - 1))
     return Readable(partition.directory, tuple(ranges))

@@ -253,6 +253,22 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         why="A file of a few kilobytes on the disk takes half a minute to read.",
     ),
     Mutant(
+        name="two_findings_at_one_offset_end_verify",
+        file="pylog/tools/verify.py",
+        text="sorted((first, end - 1 if last is None else last) for first, last in lost)",
+        replacement="sorted(lost)",
+        tests=("tests/tools/test_verify.py::test_two_findings_at_the_same_offset_are_both_reported",),
+        why="verify ends with a TypeError.",
+    ),
+    Mutant(
+        name="a_copy_fills_holes",
+        file="pylog/fs/extents.py",
+        text="    while (found := next_data(position)) < end:\n",
+        replacement="    while (found := position) < end:\n",
+        tests=("tests/log/test_sparse_files.py::test_a_copy_has_the_bytes_and_the_holes_of_its_source",),
+        why="The backup of a file of kilobytes takes the gigabytes that its size says.",
+    ),
+    Mutant(
         name="a_refused_seal_leaves_no_line",
         file="pylog/segment/batch_walk.py",
         text="            trace.later(trace.IGNORED, path=segment.path_of(SEAL), reason=str(error))\n",

@@ -317,7 +317,7 @@ def _shortened(source: Source, target: LogSegment, position: int) -> str:
         source.fs.remove(temporary)
     copy = source.fs.create(temporary)
     try:
-        target.file().copy(0, position, copy, 0)
+        target.file().copy_to(copy, 0, position)
         if target.appends.file_ms > 0:
             copy.set_mtime(target.appends.file_ms)
         copy.sync()

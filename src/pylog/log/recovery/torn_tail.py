@@ -27,7 +27,7 @@ def set_aside(fs: FileSystem, segment: LogSegment, torn: Damage) -> str:
     path = _new_path(fs, segment)
     aside = fs.create(path)
     try:
-        segment.file().copy(torn.position, torn.end, aside, 0)
+        segment.file().copy_to(aside, torn.position, torn.end)
         aside.sync()
     finally:
         aside.close()
