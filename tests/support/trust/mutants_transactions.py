@@ -77,4 +77,12 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         tests=("tests/transactions/test_owners.py::test_a_byte_that_is_locked_for_another_reason_is_no_living_owner",),
         why="A damaged record keeps its transaction open as long as any store is open.",
     ),
+    Mutant(
+        name="a_suspended_observer_aborts",
+        file="pylog/transactions/deadlines.py",
+        text="max(0.0, min(now - self._looked, self._longest_gap))",
+        replacement="now - self._looked",
+        tests=("tests/transactions/test_deadlines.py::test_an_observer_that_was_suspended_or_whose_clock_jumps_aborts_nothing",),
+        why="A machine that was suspended aborts the transactions of all living processes.",
+    ),
 )

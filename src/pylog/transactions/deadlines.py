@@ -1,0 +1,79 @@
+"""When an open transaction of another process is due to be aborted (transactions 6.1). What is prepared is finished at once.
+
+A living process is judged neither by its own clock nor by the wall clock. An observer adds up how long it has seen the same
+transaction open. It counts at most two heartbeats between two checks, so that a suspended machine aborts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionState
+from pylog.transactions.states import is_timed_out
+
+
+class _OpenSeen(NamedTuple):
+    """An open transaction, and for how many seconds it has been seen open."""
+
+    identity: ProducerIdAndEpoch
+    start_timestamp_ms: int
+    seconds: float
+
+
+class TransactionDeadlines:
+    """One observer of open transactions. For one thread at a time.
+
+    Args:
+        heartbeat_s: seconds between two checks, as a rule.
+
+    >>> deadlines = TransactionDeadlines(3)
+    >>> deadlines.overdue([], now=0.0)
+    frozenset()
+    """
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self._longest_gap = 2 * heartbeat_s
+        self._seen: dict[str, _OpenSeen] = {}
+        self._looked: float | None = None
+
+    def overdue(self, states: Iterable[TransactionMetadata], now: float) -> frozenset[str]:
+        """Returns the ids whose transaction has been open for its timeout, as this observer has seen it.
+
+        Args:
+            states: of all ids that are open; others are ignored.
+            now: the observer's monotonic clock, in seconds.
+        """
+        gap = 0.0 if self._looked is None else max(0.0, min(now - self._looked, self._longest_gap))
+        self._looked = now
+        before, self._seen = self._seen, {}
+        found = set()
+        for state in states:
+            if state.state is not TransactionState.ONGOING:
+                continue
+            last = before.get(state.transactional_id)
+            is_same = last is not None and last[:2] == (state.identity, state.start_timestamp_ms)
+            seconds = last.seconds + gap if last is not None and is_same else 0.0
+            self._seen[state.transactional_id] = _OpenSeen(state.identity, state.start_timestamp_ms, seconds)
+            if seconds * 1000 >= state.timeout_ms and is_same:
+                found.add(state.transactional_id)
+        return frozenset(found)
+
+
+def why_due(state: TransactionMetadata, *, owner_lives: bool, is_overdue: bool, now_ms: int) -> str | None:
+    """Returns why an open transaction is due to be aborted by another process; None if it is not.
+
+    Args:
+        state: of the id.
+        owner_lives: whether the owner's byte is locked.
+        is_overdue: whether an observer has seen it open for its timeout (`TransactionDeadlines`).
+        now_ms: the wall clock. Only transactions that a broker has opened are judged by it.
+    """
+    if state.state is not TransactionState.ONGOING:
+        return None
+    if state.owner is None:
+        limit = f"timeout_ms={state.timeout_ms} is over since its start at the broker"
+        return limit if is_timed_out(state, now_ms) else None
+    if not owner_lives:
+        return "its process is gone"
+    return f"it has been open for timeout_ms={state.timeout_ms}" if is_overdue else None
