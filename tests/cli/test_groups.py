@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import pylog
 from pylog.cli import groups as commands
 from pylog.groups.description import GroupDescription, MemberDescription, PartitionDescription
+from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
 from support.cli import call
 
@@ -284,3 +286,34 @@ def test_health_of_no_group_names_the_command_that_lists_them_and_a_wrong_window
     assert (done.code, done.complaints) == (1, f"pylog: there is no group 'no'; list the groups: pylog groups list {shop}\n")
     assert call("groups", "health", shop, "--window", "10m").code == 2
     assert call("groups", "health", shop, "--rules", "kafka").code == 2
+
+
+def test_describing_all_groups_refreshes_each_partition_once_and_says_what_each_group_says(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[TopicPartition]] = []
+    before = LogManager.start_and_end_offsets
+
+    def counted(manager: LogManager, partitions: Iterable[TopicPartition]) -> object:
+        asked.append(set(partitions))
+        return before(manager, asked[-1])
+
+    monkeypatch.setattr(LogManager, "start_and_end_offsets", counted)
+    found = call("groups", "describe", shop, "--json").json["groups"]
+    assert asked == [{TopicPartition("orders", 0), TopicPartition("orders", 1)}]
+    assert found == [
+        each for name in ("billing", "shipping") for each in call("groups", "describe", shop, name, "--json").json["groups"]
+    ]
+
+
+@pytest.mark.damaged("a partition is overwritten")
+def test_a_damaged_partition_hides_no_group_that_does_not_read_it(shop: Path) -> None:
+    with pylog.open(shop) as store:
+        store.offsets.commit("pricing", {("prices", 0): 0})
+    for file in (shop / "prices-0").glob("*.log"):
+        file.write_bytes(b"\x77" * 50)
+    names = ("billing", "pricing", "shipping")
+    alone = [name for name in names if call("groups", "describe", shop, name).code == 0]
+    done = call("groups", "describe", shop, "--json")
+    assert [each["group"] for each in done.json["groups"]] == alone
+    assert set(alone) >= {"billing", "shipping"}

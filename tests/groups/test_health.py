@@ -134,7 +134,8 @@ def test_the_first_record_after_a_long_silence_is_no_stop_burrow_38_94_140_171(c
     for _ in range(3):
         course.produce()
         course.commit()
-        course.wait(HOUR)
+        course.wait(10 * SECOND)
+    course.wait(5 * HOUR)
     course.produce()
     course.wait(30 * SECOND)
     assert course.verdict() == "OK"
@@ -192,6 +193,20 @@ def test_a_member_that_lives_and_does_not_commit_stalls_and_one_that_has_left_ha
     assert "a member reads" in row.why
     consumer.close()
     assert course.row().verdict == Verdict.STOP
+
+
+def test_a_member_that_commits_often_and_pauses_for_half_a_minute_does_not_stall(course: GroupCourse) -> None:
+    course.produce(50)
+    course.wait(2 * MINUTE)
+    options = {"auto_offset_reset": "earliest", "max_poll_records": 10, "enable_auto_commit": False}
+    with course.store.consumer("orders", group_id="billing", **options) as consumer:
+        for _ in range(3):
+            consumer.poll()
+            consumer.commit()
+        course.wait(30 * SECOND)
+        assert course.row().verdict != Verdict.STALL
+        course.wait(40 * SECOND)
+        assert course.row().verdict == Verdict.STALL
 
 
 def test_commits_of_one_offset_over_minutes_are_a_stall(course: GroupCourse) -> None:

@@ -13,7 +13,7 @@ from pylog.cli.exits import FAILED, UsageError, complain, print_stderr
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import naming_groups, reading
 from pylog.cli.unopened import unopened_answer
-from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
+from pylog.errors import PylogError
 from pylog.text import printable, shown
 
 if TYPE_CHECKING:
@@ -97,12 +97,16 @@ def _names(unopened: UnopenedDirectory) -> list[str] | None:
 
 def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[GroupDescription]:
     """Describes groups. Adds a group that cannot be read to `faults`."""
+    from pylog.groups.described import described_groups
+    from pylog.offsets.store import offset_manager_of
+    from pylog.store import manager_of
+
     found = []
-    for name in names:
-        try:
-            found.append(opened.group(name).describe())
-        except (CorruptionError, UnsupportedFormatError) as error:
-            faults[name] = error
+    for name, described in described_groups(manager_of(opened), offset_manager_of(opened.offsets), names):
+        if isinstance(described, PylogError):
+            faults[name] = described
+        else:
+            found.append(described)
     return found
 
 

@@ -16,13 +16,13 @@ from pylog.errors import (
 )
 from pylog.factory_made import FactoryMade
 from pylog.groups import plan_file
-from pylog.groups.description import GroupDescription, KnownGroup, known, with_ends
+from pylog.groups.described import known_group, topic_names
+from pylog.groups.description import GroupDescription, KnownGroup, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.health import Health
 from pylog.groups.observer import DEFAULT_WINDOW, GroupObserver, checked_window
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
-from pylog.groups.state import topic_info
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.notebook import ShownAsTable, ShownTable
@@ -110,8 +110,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         Spec: groups-and-transactions 2.7, 2.8.
         """
         found = self._known()
-        assigned = {partition for member in found.group.members for partition in member.assignment}
-        return with_ends(found, self._manager.start_and_end_offsets(assigned | set(found.offsets)))
+        return with_ends(found, self._manager.start_and_end_offsets(found.partitions()))
 
     def lag(self) -> dict[TopicPartition, int]:
         """Returns the group's lag in offsets, for each existing partition that it has committed.
@@ -160,8 +159,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         return observer.health(self.group_id, found, rules)
 
     def _known(self) -> KnownGroup:
-        ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}
-        found = self._offsets.read_group(self.group_id, lambda view: known(self.group_id, view.image, ids))
+        found = known_group(self._offsets, self.group_id, topic_names(self._manager))
         if found is None:
             raise self._unknown()
         return found

@@ -119,6 +119,10 @@ class KnownGroup:
     group: GroupDescription
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
+    def partitions(self) -> set[TopicPartition]:
+        """Returns the partitions with a commit or an assignment."""
+        return {partition for member in self.group.members for partition in member.assignment} | set(self.offsets)
+
 
 def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> KnownGroup:
     """Returns the content of a group's records.

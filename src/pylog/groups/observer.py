@@ -186,7 +186,7 @@ class GroupObserver:
                 if committed.offset > unread.state.end_offset:  # committed after the log was refreshed
                     unread.refresh()
                 past = history.commits(commit_key(name, format_partition_key(partition)))
-                commits = _with_current(past, committed, self.now_ms)
+                commits = with_current(past, committed, self.now_ms)
                 has_member = partition in readers or (bool(state.living) and not _has_assignments(state.group))
                 yield self._facts(group_id, partition, unread, committed.offset, commits, has_member=has_member)
 
@@ -290,7 +290,7 @@ class GroupObserver:
 
 def _unreadable(partition: TopicPartition, committed: OffsetAndMetadata, now_ms: int, damage: str) -> PartitionFacts:
     """Returns the facts about a partition whose log cannot be opened: its ends are not known."""
-    offset, commits = committed.offset, _with_current((), committed, now_ms)
+    offset, commits = committed.offset, with_current((), committed, now_ms)
     return PartitionFacts(partition, offset, offset, offset, None, None, commits, damage=damage)
 
 
@@ -310,7 +310,7 @@ def _has_assignments(group: GroupDescription) -> bool:
     return any(member.assignment for member in group.members)
 
 
-def _with_current(past: Sequence[PastCommit], current: OffsetAndMetadata, now_ms: int) -> Sequence[PastCommit]:
+def with_current(past: Sequence[PastCommit], current: OffsetAndMetadata, now_ms: int) -> Sequence[PastCommit]:
     """Returns the commits with the current one last. Later ones, or ones of a clock that was ahead, are left out."""
     last = PastCommit(min(current.commit_timestamp or 0, now_ms), current.offset)
     if past and past[-1] == last:

@@ -14,7 +14,17 @@ from support.trust.mutants_clients import CLIENTS
 from support.trust.mutants_coroutines import COROUTINES
 from support.trust.mutants_directory import DIRECTORY
 from support.trust.mutants_hostile import HOSTILE
+from support.trust.mutants_operating import OPERATING
 from support.trust.mutants_partitions import PARTITIONS
 from support.trust.mutants_transactions import TRANSACTIONS
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*BESIDE, *PARTITIONS, *CLIENTS, *COROUTINES, *DIRECTORY, *HOSTILE, *TRANSACTIONS)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *BESIDE,
+    *PARTITIONS,
+    *CLIENTS,
+    *COROUTINES,
+    *DIRECTORY,
+    *HOSTILE,
+    *TRANSACTIONS,
+    *OPERATING,
+)

@@ -1,0 +1,85 @@
+"""Mutants of operating a store: health of groups, metrics, the metrics server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+OPERATING: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="a_quick_window_is_a_measure_for_a_stop",
+        file="pylog/groups/health.py",
+        text="    if silence <= max(LEAST_SILENCE_MS, last - _recent(facts.commits)[0].timestamp):\n",
+        replacement="    if silence <= last - _recent(facts.commits)[0].timestamp:\n",
+        tests=("tests/groups/test_health.py::test_a_member_that_commits_often_and_pauses_for_half_a_minute_does_not_stall",),
+        why="A group is silent for as long as its last commits took, which may be milliseconds.",
+    ),
+    Mutant(
+        name="a_new_record_of_a_slow_topic_is_a_stop",
+        file="pylog/groups/health.py",
+        text="    if facts.lag_ms is not None and facts.lag_ms <= LEAST_SILENCE_MS:\n        return None\n    said",
+        replacement="    said",
+        tests=("tests/groups/test_health.py::test_the_first_record_after_a_long_silence_is_no_stop_burrow_38_94_140_171",),
+        why="A group of a slow topic has stopped whenever a record arrives.",
+    ),
+    Mutant(
+        name="deleted_unread_records_are_not_lost",
+        file="pylog/groups/health.py",
+        text="    if offset < start:\n",
+        replacement="    if False:\n",
+        tests=("tests/groups/test_health.py::test_records_that_retention_deleted_unread_are_lost_kaskade_98",),
+        why="Health does not tell that retention was faster than a group.",
+    ),
+    Mutant(
+        name="constant_lag_is_a_warning",
+        file="pylog/groups/health.py",
+        text='    if course.trend == "rising":\n',
+        replacement='    if course.trend != "falling":\n',
+        tests=("tests/groups/test_health.py::test_a_constant_lag_keeps_up_where_burrow_warns",),
+        why="A consumer that keeps up always has a warning.",
+    ),
+    Mutant(
+        name="commits_before_a_tombstone_count",
+        file="pylog/groups/commit_history.py",
+        text="            complete |= found.ended\n",
+        replacement="            complete |= set()\n",
+        tests=("tests/groups/test_commit_history.py::test_commits_before_a_tombstone_in_an_earlier_chunk_do_not_count[4]",),
+        why="A group that was deleted and created again is judged by the commits of the deleted one.",
+    ),
+    Mutant(
+        name="later_commits_of_the_history_are_kept",
+        file="pylog/groups/observer.py",
+        text="    return [*(each for each in past if each.timestamp <= last.timestamp and each != last), last]\n",
+        replacement="    return [*past, last]\n",
+        tests=("tests/groups/test_commit_history.py::test_a_commit_between_two_reads_is_no_rewind",),
+        why="A commit that arrives while a group is observed makes it look rewound.",
+        quick=True,
+    ),
+    Mutant(
+        name="metrics_are_served_to_any_name",
+        file="pylog/monitoring/server.py",
+        text="            request.check_host()\n",
+        replacement="            pass\n",
+        tests=("tests/monitoring/test_served.py::test_a_name_that_was_made_to_lead_here_gets_nothing[evil.example-403]",),
+        why="A page in a browser reads the metrics through a name that it had resolved to this machine.",
+    ),
+    Mutant(
+        name="idle_connections_stay",
+        file="pylog/monitoring/server.py",
+        text="        for client in [each for each in self._clients.values() if each.deadline <= now]:\n",
+        replacement="        for client in []:\n",
+        tests=("tests/monitoring/test_served.py::test_a_connection_ends_at_its_deadline",),
+        why="A client that sends nothing keeps its connection forever.",
+    ),
+    Mutant(
+        name="partitions_are_refreshed_for_each_group",
+        file="pylog/groups/described.py",
+        text="        ends = manager.start_and_end_offsets(wanted)\n",
+        replacement="        ends = None\n",
+        tests=(
+            "tests/cli/test_groups.py::test_describing_all_groups_refreshes_each_partition_once_and_says_what_each_group_says",
+        ),
+        why="Describing all groups costs the partitions of each.",
+    ),
+)
