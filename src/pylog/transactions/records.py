@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -74,8 +73,10 @@ def parse_key(key: bytes) -> str:
         UnsupportedFormatError: the key has another version. A broker skips such records.
     """
     if key[:2] == _KEY_START and len(key) >= _KEY.size and len(key) == _KEY.size + (key[2] << 8 | key[3]):
-        with suppress(UnicodeDecodeError):
+        try:
             return key[_KEY.size :].decode()
+        except UnicodeDecodeError:
+            pass  # raised again below, as an error of the key
     with parsing("a key", TRANSACTION_STATE_TOPIC):
         read = Reader(key)
         version = read.int16()
@@ -112,8 +113,7 @@ class TransactionLogValue(NamedTuple):
         Raises:
             struct.error: the field has another size.
         """
-        found = dict(self.tags).get(number)
-        return default if found is None else int(layout.unpack(found)[0])
+        return next((int(layout.unpack(data)[0]) for known, data in self.tags if known == number), default)
 
     @property
     def previous_producer_id(self) -> int:
@@ -146,7 +146,7 @@ def read_value(read: Reader, version: int) -> TransactionLogValue:
 
 
 def _read_topic(read: Reader) -> tuple[str, tuple[int, ...]]:
-    found = read.text(), tuple(read.array(read.int32))
+    found = read.text(), read.int32s()
     read.tags()
     return found
 
@@ -183,14 +183,16 @@ def metadata_of(transactional_id: str, value: TransactionLogValue) -> Transactio
     Raises:
         CorruptionError: no coordinator can have written the value.
     """
-    partitions = tuple(TopicPartition(topic, number) for topic, numbers in value.partitions or () for number in numbers)
+    partitions = tuple(
+        TopicPartition(topic, number) for topic, numbers in value.partitions or () for number in _checked_numbers(topic, numbers)
+    )
     return TransactionMetadata(
         transactional_id,
         _at_least(0, value.producer_id, "producer id"),
         _at_least(NO_PRODUCER_EPOCH, value.producer_epoch, "producer epoch"),
         _at_least(0, value.timeout_ms, "timeout"),
         _state(value.status),
-        tuple(map(_checked_partition, partitions)),
+        partitions,
         value.last_update_timestamp_ms,
         value.start_timestamp_ms,
         _at_least(NO_PRODUCER_ID, value.previous_producer_id, "previous producer id"),
@@ -213,14 +215,13 @@ def _state(status: int) -> TransactionState:
     return TransactionState(status)
 
 
-def _checked_partition(partition: TopicPartition) -> TopicPartition:
-    """A name from a file is checked before it can become part of a path."""
-    if partition.partition < 0 or not is_topic_name(partition.topic):
+def _checked_numbers(topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Checks partitions before their topic's name, which is from a file, can become part of a path."""
+    if min(numbers, default=0) < 0 or not is_topic_name(topic):
         raise CorruptionError(
-            f"a value in {TRANSACTION_STATE_TOPIC} names partition {partition.partition} of {partition.topic!r}, "
-            "which cannot exist"
+            f"a value in {TRANSACTION_STATE_TOPIC} names partition {min(numbers, default=0)} of {topic!r}, which cannot exist"
         )
-    return partition
+    return numbers
 
 
 def _owner(tags: Tags, partitions: int) -> TransactionOwner | None:
@@ -231,7 +232,7 @@ def _owner(tags: Tags, partitions: int) -> TransactionOwner | None:
     read = Reader(found)
     read.flexible = True
     version, byte, level = read.int8(), read.int64(), read.int8()
-    ends = tuple(read.array(read.int64))
+    ends = read.int64s()
     if version < _OWNER_VERSION or byte < 0 or level < 0 or min(ends, default=0) < 0 or len(ends) not in (0, partitions):
         raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has an owner that pylog cannot have written")
     return TransactionOwner(byte, level, ends)
