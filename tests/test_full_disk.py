@@ -76,10 +76,10 @@ class SmallLocks:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    def keep_room(self, size: int) -> None:
+    def keep_room(self, size: int) -> bool:
         there = os.stat(self._path).st_size
         room = max(0, self._disk.capacity - self._disk.used())
-        self._file.keep_room(min(size, there + room) // _BLOCK * _BLOCK)
+        return self._file.keep_room(min(size, there + room) // _BLOCK * _BLOCK) and there + room >= size
 
 
 @pytest.fixture
@@ -109,13 +109,14 @@ def full(tmp_path: Path, disk: SmallDisk) -> Iterator[Store]:
 ACTIONS: dict[str, Callable[[Store], object]] = {
     "tick": lambda store: store.tick(),
     "retain": lambda store: store.retain("t"),
+    "alter": lambda store: (store.alter_topic("t", retention_bytes=100_000), store.tick()),
     "delete_records": lambda store: store.log("t").delete_records(before=store.log("t").end_offset - 100),
     "truncate": lambda store: store.log("t").truncate(end=250),
     "delete_topic": lambda store: store.delete_topic("t"),
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_calls_that_free_room_work_on_a_full_disk_and_appends_continue(full: Store, disk: SmallDisk, name: str) -> None:
     before = disk.used()
@@ -130,7 +131,7 @@ def test_calls_that_free_room_work_on_a_full_disk_and_appends_continue(full: Sto
     assert full.verify().ok
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.pair("close", "retention by size", "truncation", "delete_records")
 @pytest.mark.parametrize("name", ACTIONS)
 def test_the_next_store_finds_what_was_done_on_a_full_disk(full: Store, disk: SmallDisk, tmp_path: Path, name: str) -> None:
@@ -232,6 +233,7 @@ with pylog.open("store", durability=pylog.Durability.OS) as store:
     free = {
         "tick": store.tick,
         "retain": lambda: store.retain("t"),
+        "alter": lambda: (store.alter_topic("t", retention_bytes=100_000), store.tick()),
         "delete_records": lambda: store.log("t").delete_records(before=end - 100),
         "truncate": lambda: store.log("t").truncate(end=250),
         "delete_topic": lambda: store.delete_topic("t"),

@@ -8,6 +8,7 @@ back to the file system, is repeated, and takes the reserve again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from pylog.clock import Clock
@@ -22,6 +23,7 @@ from pylog.topics.partitions import directory_name
 T = TypeVar("T")
 _MOST_TOPICS: Final = 5
 _COUNT_AGAIN_S: Final = 10.0
+_TRY_AGAIN_S: Final = 1.0
 
 
 class FullDisk:
@@ -40,6 +42,7 @@ class FullDisk:
         self._locks = locks
         self._advice = ""
         self._counted_at: float | None = None
+        self._tried_at = -_TRY_AGAIN_S
 
     def freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None, *, syncs_again: bool = False) -> T:
         """Runs a call that frees room. If there is no room for its own small files, runs it again with the reserve.
@@ -53,11 +56,14 @@ class FullDisk:
             StorageFailedError: there is no room even with the reserve.
         """
         try:
-            return action()
+            done = action()
         except StorageFailedError as error:
             if error.errno not in NO_ROOM or not (error.passes or syncs_again) or self._locks is None:
                 raise
             self._locks.give_room()
+        else:
+            self._complete_reserve()
+            return done
         try:
             if first is not None:
                 first()
@@ -67,6 +73,14 @@ class FullDisk:
             raise
         finally:
             self._locks.keep_room()
+
+    def _complete_reserve(self) -> None:
+        """Takes the rest of a reserve for which the disk had no room. Cost: a listing, and at most one a second."""
+        now = self._clock.monotonic()
+        if self._locks is not None and self._locks.lacks_room and now - self._tried_at >= _TRY_AGAIN_S:
+            self._tried_at = now
+            with suppress(PylogError):
+                self._locks.keep_room()
 
     def explain(self, error: Exception) -> None:
         """Adds to the error of a full disk how much each topic holds, and which command frees room."""

@@ -35,7 +35,6 @@ LEAST_SEAL_LIMIT_BYTES = 512 << 10  # of a seal, however small its segment: a co
 RESERVE_BYTES = 64 * 1024  # of the disk, for the small files of calls that free room: checkpoints and the catalog
 MAX_CHECKPOINT_LINES = 1_000_000  # of one: a line becomes objects of some 400 bytes
 MAX_BOOT_ID_BYTES = 128  # at the start of a lock file; zeros follow, which reserve room for small files
-MAX_RESERVE_BYTES = 8 << 20  # the same with many partitions, which all these files name
 MARKER_BYTES = 4096  # of a clean-shutdown marker, or a partition.metadata file: each has fewer than 100
 META_PROPERTIES_BYTES = 1 << 20  # a broker writes fewer than 200
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition

@@ -30,7 +30,6 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, living, process_id
-from pylog.full_disk import FullDisk
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
@@ -113,8 +112,8 @@ class LogManager:
             self.root = RootDirectory(fs, path, options, clock)
         self.locks = self.root.locks
         self.kept.add(self.root)
-        self.full_disk = FullDisk(fs, path, clock, self.locks)
-        self._opener = LogOpener(path, options, fs, clock, self.root, self.background, self.full_disk)
+        self.full_disk = self.root.full_disk
+        self._opener = LogOpener(path, options, fs, clock, self.root, self.background)
         self.kept.add(self._opener.warned)
 
     @property
@@ -213,7 +212,7 @@ class LogManager:
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self._logs.check_names(name)
-            before, topic = self.root.changes.alter(name, config)
+            before, topic = self.full_disk.freeing(partial(self.root.changes.alter, name, config))  # for a lower retention
             self.topic_changes += 1
         self.root.changes.announce(topic)
         _warn_of_compaction(self, before, topic)

@@ -9,7 +9,6 @@ from pylog.background import Background
 from pylog.clock import Clock
 from pylog.directory.checkpoints import NEW_MARKER
 from pylog.fs import FILES, WRITERS, FileSystem, HeldDirectory, join
-from pylog.full_disk import FullDisk
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.loaded import Source
@@ -31,7 +30,6 @@ class LogOpener:
         path, options, fs, clock: the manager's.
         root: the files of the directory itself.
         background: runs the delayed flushes of the logs.
-        full_disk: frees room for them when there is none.
 
     Attributes:
         catalog: the options of the topics as pylog stores them.
@@ -46,13 +44,12 @@ class LogOpener:
         clock: Clock,
         root: RootDirectory,
         background: Background,
-        full_disk: FullDisk,
     ) -> None:
         self.catalog = KnownCatalog(fs, path)
         self._path, self._options, self._fs, self._clock = path, options, fs, clock
         self._root = root
         self.warned = WarnedTopics()
-        self._background, self._full_disk = background, full_disk
+        self._background = background
 
     def names(self, key: TopicPartition) -> bool:
         """Whether the catalog alone decides that a partition exists, as in every directory that is not a broker's.
@@ -95,7 +92,7 @@ class LogOpener:
 
     def open(self, key: TopicPartition) -> PartitionLog:
         """Opens a log. Cost: as for recovery after an unclean shutdown, else a few small files."""
-        root, disk, exclusive = self._root, self._full_disk, self._options.exclusive
+        root, disk, exclusive = self._root, self._root.full_disk, self._options.exclusive
         context = exclusive, root.leave_clean_state, root.report, self._flush_every, WRITERS, disk.freeing, disk.explain
         return PartitionLog(self.source(key), self._clock, LogContext(*context))
 

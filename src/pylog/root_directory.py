@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 
 from pylog import trace
 from pylog.clock import Clock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
 from pylog.directory.topic_names import parse_partition_directory
-from pylog.errors import DirectoryReplacedError
+from pylog.errors import NO_ROOM, DirectoryReplacedError, StorageFailedError
 from pylog.fs import HeldDirectory, join, remove_derived, write_atomically
+from pylog.full_disk import FullDisk
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery import clean_shutdown
 from pylog.log.recovery.findings import Finding
@@ -35,6 +38,7 @@ class RootDirectory:
         clock: for waiting.
 
     Attributes:
+        full_disk: frees room when there is none.
         findings: what opening the directory and its logs has found.
         locks: of a store that is open for writing.
         changes: changes topics, in a store that is open for writing.
@@ -62,6 +66,7 @@ class RootDirectory:
         if options.mode == "rw":
             self._open_for_writing(options, clock)
         else:
+            self.full_disk = FullDisk(fs, path, clock, None)
             fs.check_directory(path, write=False)
             self.marker = self._read_marker()
             self._report_checkpoints()
@@ -74,6 +79,7 @@ class RootDirectory:
             check_usable(self._fs, self._path)
         exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms
         self.locks = StoreLocks(self._fs, self._path, clock, exclusive=exclusive, timeout_ms=timeout_ms)
+        self.full_disk = FullDisk(self._fs, self._path, clock, self.locks)
         self._fs.hold(self.locks.keep_brokers_out)
         self.changes = TopicChanges(self._fs, self._path, self.locks, self._checkpoints)
         try:
@@ -89,9 +95,19 @@ class RootDirectory:
             raise
 
     def _finish_changes(self) -> None:
-        with self.lock():
-            broker_was_last = self.marker not in (None, NEW_MARKER)
+        broker_was_last = self.marker not in (None, NEW_MARKER)
+        with self._delaying_if_full(), self.lock():
             self._finished = finish_changes(self._fs, self._path, broker_was_last=broker_was_last)
+
+    @contextlib.contextmanager
+    def _delaying_if_full(self) -> Iterator[None]:
+        """Leaves the rest of an earlier process's changes to the next opening if the disk is full, which frees it otherwise."""
+        try:
+            yield
+        except StorageFailedError as error:
+            if error.errno not in NO_ROOM or not error.passes:
+                raise
+            trace.later(trace.CHANGES_DELAYED, path=self._path, error=str(error), then="the next opening tries again")
 
     def forget_deleted(self, forget: Callable[[str], object]) -> None:
         """Has the data deleted that depends on topics whose deletion was finished when the directory was opened.
@@ -103,10 +119,14 @@ class RootDirectory:
             return
         self.changes.forget = forget
         if self._finished:
-            parsed = map(parse_partition_directory, self._finished)
-            for topic in sorted({partition.topic for partition in parsed if partition is not None}):
-                forget(topic)
-            self.changes.note_finished(self._finished)
+            with trace.TELLING, trace.holding(), self._delaying_if_full():
+                self.full_disk.freeing(partial(self._forget_finished, forget))
+
+    def _forget_finished(self, forget: Callable[[str], object]) -> None:
+        parsed = map(parse_partition_directory, self._finished)
+        for topic in sorted({partition.topic for partition in parsed if partition is not None}):
+            forget(topic)
+        self.changes.note_finished(self._finished)
 
     def _recover(self) -> None:
         if not self.partitions():
@@ -114,6 +134,8 @@ class RootDirectory:
             return
         trace.later(trace.STORE_UNCLEAN, path=self._path, then="each log checks its end when it is opened")
         self._fs.sync_directory(self._path)  # a dead process may have created a directory without syncing this one
+        assert self.locks is not None
+        self.locks.keep_room()  # its temporary files were removed, and may have had the reserve's blocks
 
     def _read_marker(self) -> bytes | None:
         return read_marker(self._fs, self._path)

@@ -15,6 +15,7 @@ from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained
 from pylog.log_manager import LogManager
 from pylog.options import Committed, StoreOptions
+from pylog.record.buffers import APPENDS
 from pylog.record.types import TopicPartition
 from pylog.topics.partitions import for_each_partition
 from pylog.topics.topic import check_partition
@@ -58,6 +59,7 @@ class Upkeep:
     def tick(self, now_ms: int | None = None) -> int:
         """Does what is due, and returns how many segments were deleted."""
         self._manager.check_writable()
+        APPENDS.clear()
         now = self._now_ms(now_ms)
         topics = self._manager.current_topics(checks_all=True).values()
         keys = [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_ids]

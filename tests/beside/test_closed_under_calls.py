@@ -14,6 +14,7 @@ import pytest
 
 import pylog
 from pylog.fs import Door, OsFileSystem
+from pylog.fs.descriptors import Nowhere
 from pylog.fs.locks import OsDirectoryLock, OsLockFile, directory_lock
 from pylog.fs.system import OsFile
 
@@ -67,6 +68,52 @@ def test_a_call_on_a_file_that_is_closed_meanwhile_fails_and_meets_no_other_file
     assert (tmp_path / "other").read_bytes() == b"other"
 
 
+@pytest.fixture
+def without_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without O_PATH, as macOS."""
+    monkeypatch.setattr("pylog.fs.descriptors._nowhere", Nowhere(0))
+
+
+@pytest.mark.usefixtures("without_paths")
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"set_mtime"}))  # which changes a pipe's time
+def test_where_no_descriptor_is_of_a_path_only_a_call_on_a_closed_file_meets_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    test_a_call_on_a_file_that_is_closed_meanwhile_fails_and_meets_no_other_file(tmp_path, monkeypatch, name)
+
+
+@pytest.mark.usefixtures("without_paths")
+@pytest.mark.parametrize("name", ["try_lock", "take", "is_current", "give_room", "keep_room"])
+def test_where_no_descriptor_is_of_a_path_only_a_closed_lock_file_locks_and_cuts_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    test_a_lock_file_that_is_closed_says_so_and_no_other_file_is_locked_or_cut(tmp_path, monkeypatch, name, meanwhile=True)
+
+
+@pytest.mark.usefixtures("without_paths")
+def test_where_no_descriptor_is_of_a_path_only_the_lock_of_a_directory_that_is_closed_meanwhile_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = directory_lock(str(tmp_path))
+    assert isinstance(lock, OsDirectoryLock)
+    with closed_as_the_system_is_called(lock.close, monkeypatch, fcntl, ("flock",)), pytest.raises(pylog.ClosedError):
+        lock.try_lock(exclusive=True)
+
+
+@pytest.mark.parametrize("path_only", [getattr(os, "O_PATH", 0), 0], ids=["a path", "a pipe"])
+def test_the_descriptor_that_leads_nowhere_is_opened_again_after_a_program_has_closed_all(path_only: int) -> None:
+    nowhere, (other, writing) = Nowhere(path_only), os.pipe()
+    os.dup2(other, nowhere.descriptor)  # closed, and another file has the number
+    assert nowhere.lead(writing)
+    with pytest.raises(OSError, match=r"Bad file descriptor|Illegal seek"):
+        os.pread(writing, 1, 0)
+    os.dup2(other, writing)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(nowhere.descriptor, b"x")
+    for number in (other, writing, nowhere.descriptor):
+        os.close(number)
+
+
 def test_the_number_of_a_closed_file_is_free_when_no_call_uses_the_file(tmp_path: Path) -> None:
     fs = OsFileSystem()
     (tmp_path / "file").write_bytes(b"x")
@@ -94,7 +141,9 @@ def test_a_file_that_no_other_call_uses_frees_its_number_at_once(tmp_path: Path,
     file.close()
 
 
-def test_a_file_is_closed_also_if_no_descriptor_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_closed_file_stays_taken_also_if_no_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = OsFileSystem().create(str(tmp_path / "file"))
     number, used_elsewhere = file.descriptor, [file]
 
@@ -104,7 +153,10 @@ def test_a_file_is_closed_also_if_no_descriptor_is_free(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", none_left)
         file.close()
-    assert used_elsewhere
+    os.fstat(number)
+    with pytest.raises(OSError, match=r"Bad file|Illegal seek"):
+        os.pread(number, 1, 0)
+    del file, used_elsewhere
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(number)
 

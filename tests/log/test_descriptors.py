@@ -409,7 +409,7 @@ def test_an_interrupt_as_a_lock_file_closes_does_not_keep_its_locks(tmp_path: Pa
     file = OsFileSystem().open_locks(str(tmp_path / "lock"))
     byte = file.byte(0)
     assert byte.try_take()
-    monkeypatch.setattr("pylog.fs.descriptors._leads_nowhere", interrupt)
+    monkeypatch.setattr("pylog.fs.descriptors._nowhere.lead", interrupt)
     try:
         file.close()
     except KeyboardInterrupt:

@@ -127,6 +127,37 @@ def a_deletion_is_delayed(path: Path) -> None:
     opened(path, fs=Stopping()).close()
 
 
+@scene("CHANGES_DELAYED")
+def the_disk_is_full_at_an_opening(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders", partition_count=2)
+    for file in (path / "orders-1").iterdir():
+        file.unlink()
+    (path / "orders-1").rmdir()
+
+    class Full(OsFileSystem):
+        def make_directory(self, path: str) -> None:
+            raise pylog.StorageFailedError(f"{path}: the disk is full", path=path, errno=28)
+
+    opened(path, fs=Full()).close()
+
+
+@scene("EPOCHS_LEFT_OUT")
+def the_disk_is_full_during_a_retention(path: Path) -> None:
+    class Full(OsFileSystem):
+        def create(self, path: str) -> Any:
+            if "leader-epoch" in path and full:
+                raise pylog.StorageFailedError(f"{path}: the disk is full", path=path, errno=28)
+            return super().create(path)
+
+    full = False
+    with opened(path, fs=Full()) as store:
+        store.create_topic("orders", segment_bytes=500)
+        fill(store.log("orders"))
+        full = True
+        store.log("orders").delete_records(before=store.log("orders").end_offset)
+
+
 @scene("TOPICS_DROPPED")
 def a_broker_has_deleted_a_topic(path: Path) -> None:
     with opened(path) as store:

@@ -6,13 +6,14 @@ Format and rules: storage-format 3.4.1, 6.13. Each leader of a partition has an 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pylog import limits, trace
 from pylog.directory.checkpoints import checked_number, entries_of, keep_damaged
-from pylog.errors import CorruptionError
-from pylog.fs import FileKind, FileSystem, at_most, join, set_aside, write_atomically
+from pylog.errors import NO_ROOM, CorruptionError, StorageFailedError
+from pylog.fs import FileKind, FileSystem, at_most, join, left_out_if_full, remove_derived, set_aside, write_atomically
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT
 
 
@@ -29,14 +30,19 @@ class LeaderEpochCache:
     Args:
         fs, directory: the file system and the partition's directory.
         entries: the leader epochs, ascending.
+        is_derived: tells whether the next opening can find them in the batches if the file is missing: no broker needs it.
 
     Attributes:
         entries: the leader epochs now.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, entries: list[EpochEntry]) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, entries: list[EpochEntry], is_derived: Callable[[], bool] = lambda: False
+    ) -> None:
         self.entries = entries
         self._fs, self._directory = fs, directory
+        self._is_derived = is_derived
+        self._is_left_out = False  # a full disk had no room for the file
 
     @property
     def last(self) -> int:
@@ -64,9 +70,29 @@ class LeaderEpochCache:
         self._write(truncate_epochs_end(before, offset))
         return [entry.epoch for entry in before if entry not in self.entries]
 
+    def complete(self) -> None:
+        """Writes the file if a full disk had no room for it, and has now."""
+        if self._is_left_out:
+            with left_out_if_full():
+                self._write_file(self.entries)
+
     def _write(self, epochs: list[EpochEntry]) -> None:
-        write_epochs(self._fs, self._directory, epochs)
+        """Writes the file. A full disk has no file instead: an old one could hide a loss, or show one that did not happen."""
+        try:
+            self._write_file(epochs)
+        except StorageFailedError as error:
+            if error.errno not in NO_ROOM or not error.passes or not self._is_derived():
+                raise
+            self._is_left_out = True
+            path = join(self._directory, LEADER_EPOCH_CHECKPOINT)
+            remove_derived(self._fs, path)
+            self._fs.sync_directory(self._directory)
+            trace.later(trace.EPOCHS_LEFT_OUT, path=path, reason="the disk is full")
         self.entries = epochs
+
+    def _write_file(self, epochs: list[EpochEntry]) -> None:
+        write_epochs(self._fs, self._directory, epochs)
+        self._is_left_out = False
 
 
 def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock
-from pylog.errors import PylogError, StorageFailedError, StoreLockedError
+from pylog.errors import NO_ROOM, PylogError, StorageFailedError, StoreLockedError
 from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockByte, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
@@ -71,10 +71,10 @@ def run_locked(lock: threading.RLock, action: Callable[..., None], *given: Any, 
 def _reserve_for(names: Iterable[str]) -> int:
     """Returns the bytes to keep for calls that free room in a directory with these names.
 
-    The catalog has a partition's name twice while it is deleted, with 60 characters more, and a checkpoint has it once.
+    The catalog has a partition's name twice while it is deleted, with 60 characters more, and a checkpoint has it once. There is
+    no bound: a partition's directory takes many times as much of the disk.
     """
-    wanted = limits.RESERVE_BYTES // 2 + sum(4 * len(name) + _LINE_BYTES for name in names)
-    return min(max(limits.RESERVE_BYTES, wanted), limits.MAX_RESERVE_BYTES)
+    return max(limits.RESERVE_BYTES, limits.RESERVE_BYTES // 2 + sum(4 * len(name) + _LINE_BYTES for name in names))
 
 
 def _is_shared(file: LockFile) -> bool:
@@ -93,6 +93,7 @@ class StoreLocks:
 
     Attributes:
         root: the lock of the files in the log directory itself.
+        lacks_room: true if the disk had no room for the whole reserve.
         was_alone: true if no other process had the directory open for writing when this one opened it.
 
     Raises:
@@ -108,7 +109,7 @@ class StoreLocks:
         self._bytes: WeakValueDictionary[int, ByteLock] = WeakValueDictionary()
         self._exclusive = exclusive
         self._timeout = timeout_ms / 1000
-        self.was_alone = False
+        self.was_alone = self._lacks_boot_id = self.lacks_room = False
         self._is_alone = 0  # how many calls rely on it that no other process can open the directory
         self._directory = fs.lock_directory(root)
         self._file: LockFile | None = None
@@ -130,13 +131,15 @@ class StoreLocks:
         They grow with the files that name all partitions: a checkpoint or the catalog is written before the old one is removed.
         Cost: one listing of the directory.
         """
+        if self._lacks_boot_id:
+            self._write_boot_id()
         if self._file is not None:
-            self._file.keep_room(_reserve_for(entry.name for entry in self._fs.list(self._root)))
+            self.lacks_room = not self._file.keep_room(_reserve_for(entry.name for entry in self._fs.list(self._root)))
 
     def give_room(self) -> None:
         """Gives these blocks back to the file system."""
         if self._file is not None:
-            self._file.give_room(len(self._fs.boot_id()))
+            self._file.give_room(limits.MAX_BOOT_ID_BYTES)
 
     # ---- pylog's lock --------------------------------------------------------------------------------------------------------
 
@@ -265,10 +268,19 @@ class StoreLocks:
         )
 
     def _write_boot_id(self) -> None:
+        """Writes this machine's boot id over an old one. The reserve after it keeps its blocks.
+
+        Without room there is no id: the locks exclude the same processes, and `keep_room` tries again.
+        """
         file = self._opened_or_created(join(self._root, PYLOG_LOCK))
+        self._lacks_boot_id = True
         try:
-            file.truncate(0)
-            file.write(memoryview(self._fs.boot_id()), 0)
+            file.write(memoryview(self._fs.boot_id().ljust(limits.MAX_BOOT_ID_BYTES, b"\0")), 0)
+            self._lacks_boot_id = False
+        except StorageFailedError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            file.truncate(0)  # the id of an earlier boot would be taken for another machine's
         finally:
             file.close()
 

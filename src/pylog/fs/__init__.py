@@ -20,7 +20,7 @@ from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile
-from pylog.fs.replacing import write_and_close, write_atomically
+from pylog.fs.replacing import left_out_if_full, write_and_close, write_atomically
 from pylog.fs.system import (
     OsFileSystem,
     absolute,
@@ -69,6 +69,7 @@ __all__ = [
     "is_no_file",
     "is_path",
     "join",
+    "left_out_if_full",
     "living",
     "names_in",
     "on_fork",

@@ -7,11 +7,73 @@ forever.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
 from typing import Final, Self
 
-_PATH_ONLY: Final = getattr(os, "O_PATH", 0)  # of a descriptor that can be neither read, written nor synced; macOS has none
+_STANDARD_ERROR: Final = 2
+
+
+def above_standard(descriptor: int) -> int:
+    """Returns the file under a descriptor above 2: if standard output is closed, `print` would otherwise write into it."""
+    if descriptor > _STANDARD_ERROR:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1)
+    finally:
+        os.close(descriptor)
+
+
+class Nowhere:
+    """A descriptor with which every read, write, sync and lock of a file fails. It is open as long as the process runs.
+
+    Linux opens a directory for its path only. macOS cannot: there the descriptor is the reading end of a pipe without a writer.
+
+    Args:
+        path_only: the system's flag for a descriptor of a path only; 0 if it has none.
+
+    Attributes:
+        descriptor: the number; -1 if the process had no free one yet.
+    """
+
+    def __init__(self, path_only: int) -> None:
+        self._path_only = path_only
+        self.descriptor = -1
+        self._identity = (0, 0)
+        with contextlib.suppress(OSError):
+            self._open()
+
+    def _open(self) -> None:
+        if self._path_only:
+            opened = os.open(os.sep, self._path_only | os.O_DIRECTORY | os.O_CLOEXEC)
+        else:
+            opened, writing = os.pipe()
+            os.close(writing)
+        self.descriptor = above_standard(opened)
+        self._identity = _identity(self.descriptor)
+
+    def lead(self, descriptor: int) -> bool:
+        """Closes the file under a number, which then leads nowhere. Returns False, with the file open, if that is impossible."""
+        try:
+            if self.descriptor < 0 or _identity(self.descriptor) != self._identity:
+                self._open()
+        except OSError:  # a program that became a daemon has closed all descriptors, and none is free now
+            return False
+        os.dup2(self.descriptor, descriptor, inheritable=False)
+        return True
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+_nowhere = Nowhere(getattr(os, "O_PATH", 0))
 
 
 class Descriptor:
@@ -36,7 +98,7 @@ class Descriptor:
         """Closes the descriptor. Does nothing if it is closed.
 
         A running call has another reference to this object. If there is one, the number stays taken until this object goes. It
-        leads to no file then: every call with it fails. Without a free descriptor it is only closed.
+        leads to no file then: every call with it fails.
 
         Raises:
             OSError: the last write failed, as some network file systems report it.
@@ -45,7 +107,7 @@ class Descriptor:
         if descriptor < 0:
             return
         self._taken = descriptor  # an interrupt before the end leaves the file, and its locks, to `__del__`
-        if sys.getrefcount(self) <= _ALONE or not _leads_nowhere(descriptor):
+        if sys.getrefcount(self) <= _ALONE or not _nowhere.lead(descriptor):
             self._taken = -1
             os.close(descriptor)
 
@@ -54,21 +116,6 @@ class Descriptor:
         for descriptor in (getattr(self, "descriptor", -1), getattr(self, "_taken", -1)):
             if descriptor >= 0:
                 os.close(descriptor)
-
-
-def _leads_nowhere(descriptor: int) -> bool:
-    """Closes the file under a number, which stays taken. Returns False, with the file open, if that is not possible."""
-    if not _PATH_ONLY:
-        return False
-    try:
-        nothing = os.open(os.sep, _PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.dup2(nothing, descriptor, inheritable=False)
-    finally:
-        os.close(nothing)
-    return True
 
 
 class _Probe(Descriptor):

@@ -19,12 +19,13 @@ import sys
 import weakref
 from typing import Final
 
+from pylog import limits
 from pylog.errors import ClosedError, StorageFailedError
-from pylog.fs.descriptors import Descriptor
+from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.open_files import advice, opening, raise_if_none_left
 from pylog.fs.ownership import create_file
 
-_STANDARD_ERROR: Final = 2
+_ZEROS: Final = memoryview(bytes(limits.RESERVE_BYTES))
 
 if sys.platform == "darwin":
     _SET, _GET = 90, 92
@@ -50,16 +51,6 @@ else:
 
 
 _open: weakref.WeakSet[OsLockFile | OsDirectoryLock] = weakref.WeakSet()
-
-
-def above_standard(descriptor: int) -> int:
-    """Returns the file under a descriptor above 2: if standard output is closed, `print` would otherwise write into it."""
-    if descriptor > _STANDARD_ERROR:
-        return descriptor
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1)
-    finally:
-        os.close(descriptor)
 
 
 def _opened_or_created(path: str) -> int:
@@ -147,12 +138,15 @@ class OsLockFile(Descriptor):
     def _failed(self, error: OSError) -> StorageFailedError:
         return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
 
-    def keep_room(self, size: int) -> None:
-        """Fills the file with zeros up to a size, as far as the disk has room."""
-        with contextlib.suppress(OSError):
+    def keep_room(self, size: int) -> bool:
+        """Fills the file with zeros up to a size, as far as the disk has room. Returns whether it has that size now."""
+        try:
             end = os.lseek(self.descriptor, 0, os.SEEK_END)
-            if end < size:
-                os.pwrite(self.descriptor, bytes(size - end), end)
+            while end < size:
+                end += os.pwrite(self.descriptor, _ZEROS[: size - end], end)
+        except OSError:
+            return False
+        return True
 
     def give_room(self, size: int) -> None:
         """Cuts the file to a size, which gives its other blocks to whatever is written next."""
@@ -193,15 +187,20 @@ class OsDirectoryLock(Descriptor):
     def try_lock(self, *, exclusive: bool) -> bool:
         """Locks the directory, or changes the mode of its lock, which is not atomic. Returns False if another lock conflicts."""
         descriptor = self.descriptor
-        if descriptor < 0:
-            raise ClosedError(f"{self._path} is closed; open the store again", path=self._path)
+        self._check_open()
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError as error:
+            self._check_open()
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
             raise StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno) from error
+        self._check_open()  # otherwise the number led nowhere
         return True
+
+    def _check_open(self) -> None:
+        if self.descriptor < 0:
+            raise ClosedError(f"{self._path} is closed; open the store again", path=self._path)
 
     def close(self) -> None:
         """Closes the directory, which releases the lock."""

@@ -146,8 +146,8 @@ class LockFile(Protocol):
         """Returns whether another process or description has any lock on a part of a range."""
         ...
 
-    def keep_room(self, size: int) -> None:
-        """Fills the file with zeros up to a size, as far as the disk has room."""
+    def keep_room(self, size: int) -> bool:
+        """Fills the file with zeros up to a size, as far as the disk has room. Returns whether it has that size now."""
         ...
 
     def give_room(self, size: int) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 
-from pylog.errors import StorageFailedError
+from pylog.errors import NO_ROOM, StorageFailedError
 from pylog.fs.derived import is_no_file, remove_derived, set_aside
 from pylog.fs.protocols import File, FileSystem
 
@@ -50,3 +51,13 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
             fs.remove(temporary)
         raise
     fs.sync_directory(directory)
+
+
+@contextlib.contextmanager
+def left_out_if_full(is_optional: bool = True) -> Iterator[None]:
+    """Leaves out the write of an optional file if the disk is full, and only then."""
+    try:
+        yield
+    except StorageFailedError as error:
+        if not is_optional or error.errno not in NO_ROOM or not error.passes:
+            raise

@@ -21,8 +21,8 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
-from pylog.fs.descriptors import Descriptor
-from pylog.fs.locks import OsDirectoryLock, OsLockFile, above_standard
+from pylog.fs.descriptors import Descriptor, above_standard
+from pylog.fs.locks import OsDirectoryLock, OsLockFile
 from pylog.fs.mapping import Mapping
 from pylog.fs.open_files import advice, opening, system_file
 from pylog.fs.protocols import Bytes, DirectoryEntry
@@ -49,8 +49,8 @@ def _failed(
 ) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
     message = f"cannot {doing} {where}: {advice(error) or os.strerror(error.errno or 0)}"
-    if error.errno == errno.EBADF:
-        message = f"cannot {doing} {where}: it is closed"
+    if error.errno in (errno.EBADF, errno.ESPIPE):  # see `descriptors.Nowhere`: no file of pylog is a pipe
+        return kind(f"cannot {doing} {where}: it is closed", path=path, position=position, errno=errno.EBADF)
     if error.errno == errno.EROFS:
         message = f"cannot {doing} {where}: the file system is read-only; mount it for writing"
     if error.errno == errno.ELOOP and os.path.islink(path):

@@ -306,13 +306,12 @@ class PartitionLog:
 
     def _freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None) -> T:
         """Runs an action that frees room on the disk, even if there is none. The deleted files are removed when it returns."""
+        done: T = self._context.freeing(partial(self._swept, action), first and partial(self._swept, first))
+        return done
 
-        def swept() -> T:
-            done = action()
-            self.writer().sweep()
-            return done
-
-        done: T = self._context.freeing(swept, first)
+    def _swept(self, action: Callable[[], T]) -> T:
+        done = action()
+        self.writer().sweep()
         return done
 
     def delete_records(self, before: int) -> int:
@@ -320,7 +319,8 @@ class PartitionLog:
         if self._is_internal:
             raise internal_topic(self.partition.topic, self.directory)
         with self._gate:
-            return self._freeing(partial(trimmer.delete_records, self.writer(), before))
+            given = self.writer(), before
+            return self._freeing(partial(trimmer.delete_records, *given), partial(trimmer.delete_segments, *given))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on. Raises as `Log.truncate`."""

@@ -81,6 +81,10 @@ class Buffers:
             kept.append(buffer)
         return AppendBuffer(size)
 
+    def clear(self) -> None:
+        """Drops the buffers that are not in use: a process that does not append now needs none."""
+        self._kept.clear()
+
     def put_back(self, buffer: AppendBuffer) -> None:
         """Keeps a buffer for the next `take`. Arrays and views may still refer to it."""
         kept = self._kept

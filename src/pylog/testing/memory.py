@@ -175,8 +175,9 @@ class MemoryLockFile:
         with self._fs.disk.guard:
             return self._opened().is_locked(HeldLock(self, *span_of(start, size), exclusive=True))
 
-    def keep_room(self, size: int) -> None:
-        """Does nothing: this disk is never full."""
+    def keep_room(self, size: int) -> bool:  # noqa: ARG002 - nothing to keep
+        """Returns True: this disk is never full."""
+        return True
 
     def give_room(self, size: int) -> None:
         """Does nothing: this disk is never full."""

@@ -341,8 +341,8 @@ class ViewedLocks:
     def is_locked(self, start: int, size: int) -> bool:
         return self._file.is_locked(start, size)
 
-    def keep_room(self, size: int) -> None:
-        self._file.keep_room(size)
+    def keep_room(self, size: int) -> bool:
+        return self._file.keep_room(size)
 
     def give_room(self, size: int) -> None:
         self._file.give_room(size)

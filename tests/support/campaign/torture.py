@@ -33,6 +33,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "models": ("models:run", {}, "stateful models of a log and of a store, with crashes, and of a store on real files"),
     "beside": ("beside:run", {}, "every method that reads, in threads next to a writer, in this process and in another"),
     "first": ("first_calls:run", {}, "fresh processes, in which eight threads make their first calls at once"),
+    "full": ("full_disk:run", {}, "a crash between every two steps of the calls that free room on a full disk"),
     "splices": ("splices:run", {}, "a driver of Spark's, killed while it splices micro-batches"),
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
     "lying": ("lying:run", {}, "files that lie under right checksums: every reading call and command, within limits"),

@@ -14,6 +14,9 @@ _FIRST: Final = "tests/trust/test_first_calls.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
 _CLOSED: Final = "tests/beside/test_closed_under_calls.py::"
+_DELETED_FILES = "tests/log/test_deleted_files.py::"
+_FULL = "tests/campaign/test_full_disk_crashes.py::"
+_TAKEN = "test_segments_are_deleted_on_a_full_disk_although_another_program_has_taken_the_reserve"
 _LOCK_FILES: Final = "tests/beside/test_lock_files_removed_at_each_step.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
@@ -275,10 +278,94 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_reserve_does_not_grow",
         file="pylog/directory/locks.py",
-        text="    return min(max(limits.RESERVE_BYTES, wanted), limits.MAX_RESERVE_BYTES)\n",
-        replacement="    return min(limits.RESERVE_BYTES, wanted)\n",
+        text="    return max(limits.RESERVE_BYTES, limits.RESERVE_BYTES // 2 + sum(",
+        replacement="    return min(limits.RESERVE_BYTES, limits.RESERVE_BYTES // 2 + sum(",
         tests=("tests/test_full_disk.py::test_the_reserve_grows_with_the_files_that_name_all_partitions",),
         why="With thousands of partitions nothing frees room on a full disk: a checkpoint finds no room in the reserve.",
+    ),
+    Mutant(
+        name="a_follower_keeps_what_it_has_read",
+        file="pylog/log/reading/refresher.py",
+        text="        self.follower.rest()\n",
+        replacement="        pass\n",
+        tests=(_DELETED_FILES + "test_deleted_segments_leave_no_file_in_a_store_that_was_opened_again[delete_records-a read]",),
+        why="A store that was opened on an existing directory frees no room of the segments that it deletes until it is closed.",
+    ),
+    Mutant(
+        name="a_lower_retention_needs_room",
+        file="pylog/log_manager.py",
+        text="self.full_disk.freeing(partial(self.root.changes.alter, name, config))",
+        replacement="self.root.changes.alter(name, config)",
+        tests=("tests/test_full_disk.py::test_calls_that_free_room_work_on_a_full_disk_and_appends_continue[alter]",),
+        why="On a full disk `pylog config`, which the error advises, cannot lower a retention.",
+    ),
+    Mutant(
+        name="an_opening_needs_room_for_the_boot_id",
+        file="pylog/directory/locks.py",
+        text="            if error.errno not in NO_ROOM:\n",
+        replacement="            if True:\n",
+        tests=(f"{_FULL}test_a_store_opens_for_writing_on_a_full_disk_on_which_its_lock_file_has_no_block",),
+        why="After a power loss on a full disk a store cannot be opened for writing, so that nothing frees the disk.",
+    ),
+    Mutant(
+        name="a_deletion_of_segments_needs_a_checkpoint",
+        file="pylog/log/maintenance/trimming.py",
+        text="left_out_if_full(_is_plain_start(writer, source, offset))",
+        replacement="left_out_if_full(False)",
+        tests=(f"{_FULL}{_TAKEN}[tick]",),
+        why="Retention frees nothing on a full disk if another program takes the reserve meanwhile.",
+    ),
+    Mutant(
+        name="stale_leader_epochs_stay_on_a_full_disk",
+        file="pylog/directory/leader_epoch_cache.py",
+        text="            remove_derived(self._fs, path)\n",
+        replacement="",
+        tests=(f"{_FULL}{_TAKEN}[tick]",),
+        why="After a retention on a full disk `verify` reports the deleted segments as missing.",
+    ),
+    Mutant(
+        name="records_are_deleted_only_with_a_checkpoint",
+        file="pylog/log/partition_log.py",
+        text=", partial(trimmer.delete_segments, *given))\n",
+        replacement=")\n",
+        tests=(f"{_FULL}{_TAKEN}[delete_records in a segment]",),
+        why="`delete_records` within a segment frees nothing on a full disk if another program takes the reserve meanwhile.",
+    ),
+    Mutant(
+        name="an_opening_has_to_finish_a_deletion",
+        file="pylog/root_directory.py",
+        text="            if error.errno not in NO_ROOM or not error.passes:\n",
+        replacement="            if True:\n",
+        tests=(f"{_FULL}test_a_store_opens_on_a_full_disk_although_a_deletion_that_a_dead_process_began_cannot_be_finished",),
+        why="A process that dies as it deletes a topic on a full disk leaves a store that cannot be opened for writing.",
+    ),
+    Mutant(
+        name="a_cleaned_file_must_be_there",
+        file="pylog/log/recovery/loader.py",
+        text="                _remove_if_there(source.fs, join(source.directory, name))\n            if free",
+        replacement="                source.fs.remove(join(source.directory, name))\n            if free",
+        tests=(
+            _DELETED_FILES + "test_a_log_opens_although_another_process_removes_a_file_of_a_dead_compaction_at_the_same_moment",
+        ),
+        why="`retain` ends with 'No such file' while another process compacts.",
+    ),
+    Mutant(
+        name="a_pipe_that_can_be_written_to",
+        file="pylog/fs/descriptors.py",
+        text="            opened, writing = os.pipe()\n",
+        replacement="            opened, writing = os.open(os.devnull, os.O_RDWR), os.dup(0)\n",
+        tests=(_CLOSED + "test_where_no_descriptor_is_of_a_path_only_a_call_on_a_closed_file_meets_no_other_file[write]",),
+        why="On macOS a write to a file that is closed meanwhile succeeds, and is acknowledged.",
+    ),
+    Mutant(
+        name="a_compaction_takes_a_truncation_for_damage",
+        file="pylog/log/maintenance/cleaner.py",
+        text="        if (isinstance(error, CorruptionError) or vanished(error)) and is_shorter(task, view):\n",
+        replacement="        if not isinstance(error, CorruptionError) and vanished(error) and is_shorter(task, view):\n",
+        tests=(
+            _DELETED_FILES + "test_a_compaction_whose_segments_another_process_truncates_meanwhile_ends_and_is_repeated_later",
+        ),
+        why="`compact` reports a sound log as damaged while another process truncates it, and never compacts it again.",
     ),
     Mutant(
         name="a_lock_file_without_its_name_lets_in",
@@ -339,7 +426,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_closed_descriptor_is_free_at_once",
         file="pylog/fs/descriptors.py",
-        text="        if sys.getrefcount(self) <= _ALONE or not _leads_nowhere(descriptor):\n",
+        text="        if sys.getrefcount(self) <= _ALONE or not _nowhere.lead(descriptor):\n",
         replacement="        if True:\n",
         tests=(_CLOSED + "test_a_call_on_a_file_that_is_closed_meanwhile_fails_and_meets_no_other_file[truncate]",),
         why="A call that runs while its file is closed cuts, writes or reads the file that was opened next.",

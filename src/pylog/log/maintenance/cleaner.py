@@ -153,11 +153,11 @@ def _clean_in_rounds(task: Task) -> Compaction:
 
 
 def _round(task: Task, view: CleaningView, done: Compaction) -> Compaction:
-    """Runs a round. Raises LogChangedError also if a file was missing because its segment was truncated or deleted."""
+    """Runs a round. Raises LogChangedError also if a file is missing or too short because its segment was truncated or deleted."""
     try:
         return CleaningRound(task, view).run(done)
-    except StorageFailedError as error:
-        if vanished(error) and is_shorter(task, view):
+    except (CorruptionError, StorageFailedError) as error:
+        if (isinstance(error, CorruptionError) or vanished(error)) and is_shorter(task, view):
             raise LogChangedError from error
         raise
 

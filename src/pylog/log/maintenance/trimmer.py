@@ -36,6 +36,14 @@ def delete_records(partition_writer: PartitionWriter, before: int) -> int:
         return writer.state.start_offset
 
 
+def delete_segments(partition_writer: PartitionWriter, before: int) -> None:
+    """Deletes the segments that end at or before an offset, which needs no room on the disk. Ignores an invalid offset."""
+    with partition_writer.inspecting() as state:
+        found = state.segments.floor(before)
+    if found is not None and before <= state.end_offset:
+        delete_records(partition_writer, max(found[0], state.start_offset))
+
+
 def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, committed: int | None) -> trimming.Retained | None:
     """Deletes the segments that the topic's retention does not keep, and expires idle producers.
 

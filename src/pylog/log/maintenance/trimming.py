@@ -19,7 +19,7 @@ import numpy as np
 
 from pylog import trace
 from pylog.config import TopicConfig
-from pylog.fs import join, remove_derived
+from pylog.fs import join, left_out_if_full, remove_derived
 from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState, SegmentView
@@ -37,18 +37,32 @@ from pylog.segment.segment import LogSegment, inode_of
 
 
 def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> None:
-    """Raises the log start; deletes no bytes. The checkpoint, which is authoritative, is written first."""
+    """Raises the log start; deletes no bytes. The checkpoint, which is authoritative, is written first.
+
+    On a full disk it is left out where the log start is that of a segment.
+    """
     assert source.root_lock is not None
     old = writer.state.start_offset
     if offset > writer.state.durable_offset:
         writer.flush()  # the log start must not be past the durable end
-    with source.root_lock.entered():
+    with source.root_lock.entered(), left_out_if_full(_is_plain_start(writer, source, offset)):
         source.log_starts.update({source.partition: offset})
     writer.published.begin_change(log_start_offset=offset)
     writer.epochs.truncate_from_start(offset)
     writer.published.end_change()
     writer.published.change(start_offset=offset, remote_start=None)
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
+
+
+def _is_plain_start(writer: LogWriter, source: Source, offset: int) -> bool:
+    """Whether the checkpoint is optional for a log start: without an entry a log begins with its first segment.
+
+    In a broker's directory an entry below the first segment would mean that remote storage has the other records.
+    """
+    found = writer.state.segments.floor(offset)
+    if found is None or found[0] != offset:
+        return False
+    return source.log_start_line is None or source.is_own()
 
 
 class Retained(NamedTuple):
@@ -110,6 +124,7 @@ def apply_retention(
             writer.roll()
         _delete_oldest(writer, source, pending, decision)
         pending.sweep()
+        writer.epochs.complete()
     return plan
 
 

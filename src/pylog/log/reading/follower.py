@@ -19,10 +19,11 @@ from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
 from pylog.log.producer_state import ONLY_OPEN, ProducerStateManager
+from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
 from pylog.log.recovery.loader import deleted, listing, load
 from pylog.log.recovery.replay import producers_at_end
-from pylog.log.state import LogState, first_state
+from pylog.log.state import LogState, SegmentView, first_state
 from pylog.record import kernels
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.segment.log_file import Region
@@ -268,6 +269,16 @@ class Follower:
         """Makes the next refresh load the partition again, because this process has written to it."""
         self._slot = None
         self._is_refreshing = True
+
+    def rest(self) -> None:
+        """Lets go of all segments, because this process writes now. The next refresh loads the partition again.
+
+        A state kept here would keep the files of segments that are deleted meanwhile, and their room on the disk.
+        """
+        self.forget()
+        self._files, self._producers = [], None
+        self.loaded = dataclasses.replace(self.loaded, segments=FoundSegments.known([]), builder=None, producers=None)
+        self._state = replace(self._state, segments=SegmentView([]), active=None)
 
     def _opened_header(self) -> DurablePointFile | None:
         header = self._header

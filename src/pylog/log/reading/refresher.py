@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -45,6 +46,8 @@ class _Writer(Protocol):
 
 class Owner(Protocol):
     """`PartitionWriter`, as a refresher uses it."""
+
+    on_ready: Callable[[], None]
 
     @property
     def lock(self) -> threading.RLock: ...
@@ -185,10 +188,18 @@ class Refresher:
         self._guard = threading.Lock()  # of `_second`
         self._close_count = 0  # of the writer, that the follower knows of
         self._follow_on(load_live(source, clock) if writer is None else writer.loaded)
+        if writer is not None:
+            writer.on_ready = self._rest
+            if writer.writer is not None:
+                self._rest()
+
+    def _rest(self) -> None:
+        """The writer has the state from now on. Under the lock."""
+        self.follower.rest()
 
     def _follow_on(self, loaded: Loaded) -> None:
         """Follows from a loaded partition, until this process writes."""
-        self._followed = loaded
+        self._followed = weakref.ref(loaded)  # it has the segments of that time, which may be deleted since
         self.follower = Follower(self._source, self._clock, loaded, self._publish)
 
     @property
@@ -205,7 +216,7 @@ class Refresher:
             writer = None if owner is None else owner.writer
             if writer is not None:
                 return writer.header.changed() or writer.is_catching_up  # in this order: what it takes is published before
-            if owner is not None and (owner.loaded is not self._followed or owner.close_count != self._close_count):
+            if owner is not None and (owner.loaded is not self._followed() or owner.close_count != self._close_count):
                 return True
             return self.follower.may_have_changed()
         except StorageFailedError:  # closed by another thread
@@ -275,7 +286,7 @@ class Refresher:
             attempt += not is_ahead and not self._is_refreshing
 
     def _refresh_follower(self, owner: Owner | None, ticket: int, wait: bool) -> None:
-        if owner is not None and owner.loaded is not self._followed:
+        if owner is not None and owner.loaded is not self._followed():
             self._follow_on(owner.loaded)
             ticket = self._turns.begun
         if owner is not None and owner.close_count != self._close_count:
@@ -299,7 +310,7 @@ class Refresher:
             second = self._second
             if second is None:
                 second = self._second = _SecondFollower(
-                    self._source, self._clock, lambda: self._followed if self._writer is None else self._writer.loaded
+                    self._source, self._clock, lambda: self.follower.loaded if self._writer is None else self._writer.loaded
                 )
         return second.state(wait=wait, committed=committed)
 

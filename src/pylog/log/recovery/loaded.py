@@ -14,13 +14,14 @@ from pylog.directory.checkpoints import Checkpoint
 from pylog.directory.leader_epoch_cache import EpochEntry
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError
-from pylog.fs import FileSystem, HeldDirectory, OpenFiles
+from pylog.fs import FileSystem, HeldDirectory, OpenFiles, parent_of
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import DELETED, DurablePoint, Truncations, open_header
 from pylog.log.options import LiveOptions
 from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
+from pylog.log.recovery.tier import is_brokers
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.header_digest import HeaderDigest
@@ -94,6 +95,10 @@ class Source:
     def log_start_line(self) -> int | None:
         """Kafka's checkpointed log start; None if there is none."""
         return self.log_starts.offsets().get(self.partition)
+
+    def is_own(self) -> bool:
+        """Whether the log directory is not a broker's. Cost: a listing."""
+        return not is_brokers(self.fs, parent_of(self.directory))
 
     @property
     def compacted_to(self) -> int:

@@ -156,8 +156,8 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
         with source.cleaning_lock.if_free() as free:  # otherwise another process is working on it
-            for name in plan.cleaned if free else ():
-                source.fs.remove(join(source.directory, name))
+            for name in plan.cleaned if free else ():  # listed before: a compaction may have ended since
+                _remove_if_there(source.fs, join(source.directory, name))
             if free:
                 trace.later(trace.CLEANING_ENDED, source.partition, files=plan.cleaned, reason="its process died")
 

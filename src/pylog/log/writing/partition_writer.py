@@ -91,6 +91,7 @@ class PartitionWriter:
         writer: created at the first write, None before.
         is_deleted: true if another process has deleted the partition.
         close_count: the number of times the writer was closed; `loaded` is then older than the log.
+        on_ready: called when a writer was created, under the lock.
         appending: true while the thread that holds the lock commits requests. If the same thread appends again, it does so in a
             signal handler or a logging handler.
     """
@@ -120,6 +121,7 @@ class PartitionWriter:
         self.is_deleted = self._unclean = False  # unclean: a writer was closed without writing all derived files
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
+        self.on_ready: Callable[[], None] = lambda: None
         self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
@@ -210,6 +212,7 @@ class PartitionWriter:
             self._context.before_first_write()
             self.writer = self._new_writer()
             self._context.writers.opened(self)
+            self.on_ready()
         return self.writer
 
     def _agree(self) -> bool:

@@ -81,7 +81,7 @@ class LogWriter:
         self._clock, self._counters = clock, counters
         self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
-        self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded))
+        self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded), source.is_own)
         self.leader_epoch = max(loaded.leader_epoch, self.epochs.last, 0)
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
         self._syncs = self._rolls = self._is_rolling = False  # the call syncs; a segment was filled; a roll is in progress
@@ -379,6 +379,7 @@ class LogWriter:
                 self._held.check()
                 self.flush()
                 self.active.file.trim(self.active.size)
+                self.epochs.complete()
                 write_derived(self._source, self.active, self.producers, self._clock)
                 self.header.write()  # also the other slot, so that one flipped bit loses nothing
         finally:
