@@ -69,12 +69,12 @@ PARTITION_DELETED: Final = Event("topics", "partition deleted", "Deleted a parti
 TOPIC_DELETED: Final = Event("topics", "deleted", "Deleted a topic")
 DELETION_FINISHED: Final = Event("topics", "deletion finished", "Finished the deletion of partitions")
 DELETION_DELAYED: Final = Event("topics", "deletion delayed", "Could not finish the deletion of a partition", logging.WARNING)
-EPOCHS_LEFT_OUT: Final = Event("retention", "epochs left out", "Removed the leader epochs of a log, which are in its batches")
 CHANGES_DELAYED: Final = Event("topics", "changes delayed", "Could not finish an earlier process's changes", logging.WARNING)
 TOPICS_DROPPED: Final = Event("topics", "dropped", "Removed topics that a broker has deleted", logging.WARNING)
 LEFTOVERS_REMOVED: Final = Event("topics", "leftovers removed", "Removed unfinished files of a dead process")
 
 START_RAISED: Final = Event("retention", "start raised", "Raised the start of a log")
+EPOCHS_LEFT_OUT: Final = Event("retention", "epochs left out", "Removed the leader epochs of a log, which are in its batches")
 SEGMENTS_DELETED: Final = Event("retention", "deleted", "Deleted segments")
 GROUP_AWAITED: Final = Event("retention", "waiting", "Keeps segments that a group has not read")
 GROUP_AWAITED_NO_MORE: Final = Event("retention", "waiting ended", "Keeps no more segments for a group")

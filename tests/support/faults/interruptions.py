@@ -76,7 +76,7 @@ def interrupted_at_step(number: int, work: Callable[[], object], path: str | tup
             now = frame.f_code, frame.f_lasti
             left -= before is not None and _runs_handlers_between(before, now)
             before = now
-            if left == 0 and not came:
+            if left <= 0 and not came and frame.f_code.co_name != "__del__":  # Python goes on after what a finalizer raises
                 came = True
                 raise Broken
         return step

@@ -335,8 +335,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="commits_of_an_unfinished_deletion",
         file="pylog/root_directory.py",
-        text="                forget(topic)\n",
-        replacement="                pass\n",
+        text="            forget(topic)\n",
+        replacement="            pass\n",
         tests=(
             (
                 "tests/groups/test_deleted_topics.py"

@@ -497,10 +497,10 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_full_disk_has_no_reserve",
         file="pylog/directory/locks.py",
-        text="            self._file.give_room(len(self._fs.boot_id()))\n",
+        text="            self._file.give_room(limits.MAX_BOOT_ID_BYTES)\n",
         replacement="            pass\n",
-        tests=("tests/test_full_disk.py::test_calls_that_free_room_work_on_a_full_disk_and_appends_continue[tick]",),
-        why="On a full disk retention frees nothing, because it writes a checkpoint first.",
+        tests=("tests/test_full_disk.py::test_calls_that_free_room_work_on_a_full_disk_and_appends_continue[delete_topic]",),
+        why="On a full disk a topic cannot be deleted, because the catalog is written first.",
     ),
     Mutant(
         name="a_full_disk_keeps_truncation_from_copying",

@@ -153,7 +153,7 @@ def _clean_in_rounds(task: Task) -> Compaction:
 
 
 def _round(task: Task, view: CleaningView, done: Compaction) -> Compaction:
-    """Runs a round. Raises LogChangedError also if a file is missing or too short because its segment was truncated or deleted."""
+    """Runs a round. Raises LogChangedError also if a file is missing or too short because records were truncated or deleted."""
     try:
         return CleaningRound(task, view).run(done)
     except (CorruptionError, StorageFailedError) as error:
