@@ -37,7 +37,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize("patient", [True, False], ids=["patient", "impatient"])
 @pytest.mark.parametrize("name", closing.CALLS)
 @pytest.mark.pair("close", "option change", "groups", "scan and follow", "time search")

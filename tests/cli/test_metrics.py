@@ -71,6 +71,7 @@ def test_a_wrong_option_is_refused_before_anything_is_done(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted_and_sees_appends_of_others(shop: Path) -> None:
     command = [sys.executable, "-m", "pylog", "metrics", str(shop), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -115,6 +115,7 @@ def test_the_real_names_are_back_after_the_test_and_marks_choose_a_directory_and
     assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_clients_that_a_test_leaves_open_are_closed_with_a_warning_and_no_thread_remains(tmp_path: Path) -> None:
     tests = """
         import threading

@@ -20,6 +20,7 @@ FEW = 4_000  # states, which take half a second
 SMALL = "move"  # a scenario with all states in some seconds
 
 
+@pytest.mark.slow
 def test_no_state_of_a_small_scenario_violates_what_is_promised() -> None:
     found = transactions.search(SMALL)
     assert (found.violation, found.states) == (None, 14_930)
