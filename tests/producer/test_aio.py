@@ -226,7 +226,7 @@ def test_send_gives_a_future_of_the_metadata_once_the_record_is_buffered(store: 
     assert asyncio.run(produce()) == list(range(1, 101))
 
 
-def test_records_whose_futures_nobody_awaits_are_in_the_log_after_stop(store: Store) -> None:
+def test_records_whose_futures_no_caller_awaits_are_in_the_log_after_stop(store: Store) -> None:
     async def produce() -> None:
         producer = AsyncProducer(store.producer(buffer_memory=1 << 16))
         await producer.start()

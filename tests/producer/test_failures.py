@@ -144,7 +144,7 @@ def test_a_report_counts_the_sends_that_no_call_has_asked_for_only(store: pylog.
 def test_sends_that_coroutines_wait_for_are_not_reported(store: pylog.Store, caplog: pytest.LogCaptureFixture) -> None:
     async def produce() -> list[object]:
         async with AsyncProducer(store.producer()) as producer:
-            sends = [producer.send("t", b"x") for _ in range(5)]
+            sends = [producer.send_and_wait("t", b"x") for _ in range(5)]
             return await asyncio.gather(*sends, producer.flush(), return_exceptions=True)
 
     *errors, _ = asyncio.run(produce())

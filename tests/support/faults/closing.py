@@ -89,6 +89,7 @@ def _consumed_async(store: pylog.Store) -> None:
         await consumer.getone()
         await consumer.getmany(timeout_ms=5, max_records=5)
         await consumer.seek_to_committed()
+        consumer.highwater(PLACE)
         await consumer.stop()
 
     with store.consumer("t", group_id="async", auto_offset_reset="earliest") as below:
@@ -99,6 +100,7 @@ def _administered(store: pylog.Store) -> None:
     group = store.group("known")
     group.describe()
     group.lag()
+    group.health()
     group.reset("earliest", scope=["t"])
     group.export(f"{store.path}.csv")
     group.delete_offsets(["t"])
@@ -152,6 +154,7 @@ CALLS: Final[dict[str, Call]] = {
     "retain": lambda store: store.retain("t"),
     "flush_all": lambda store: store.flush(),
     "metrics": lambda store: store.metrics(),
+    "serve_metrics": lambda store: store.serve_metrics(0).close(),
     "check": lambda store: store.check(),
     "verify": lambda store: store.verify(),
     "groups": lambda store: store.groups(),
