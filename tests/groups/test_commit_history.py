@@ -96,6 +96,22 @@ def test_a_history_begins_again_when_the_topic_was_deleted_and_created_again(cou
     assert [list(each.commits) for each in observer.facts("billing", state)] == [[PastCommit(NOON + SECOND, 7)]]
 
 
+@pytest.mark.parametrize("topic", ["orders", OFFSETS_TOPIC])
+@pytest.mark.parametrize("refreshed", [True, False])
+def test_a_topic_that_is_deleted_while_groups_are_observed_has_no_rows_and_raises_nothing(
+    course: GroupCourse, topic: str, refreshed: bool
+) -> None:
+    course.commit(150)
+    observer = GroupObserver(manager_of(course.store), offset_manager_of(course.store.offsets))
+    state = observer.group("billing")
+    assert state is not None
+    if refreshed:
+        observer.unread(TopicPartition("orders", 0))
+    course.store.delete_topic(topic)
+    for rules in ("pylog", "burrow"):
+        assert observer.health("billing", state, rules).partitions == ()
+
+
 def test_a_commit_between_two_reads_is_no_rewind() -> None:
     past = [PastCommit(1_000, 5), PastCommit(2_000, 6), PastCommit(3_000, 9)]
     current = OffsetAndMetadata(6, "", None, 2_000)

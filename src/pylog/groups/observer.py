@@ -7,6 +7,7 @@ keeps open logs and the times of commits, so that another observation reads only
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -129,7 +130,8 @@ class GroupObserver:
         except (UnknownTopicOrPartitionError, NotALogDirectoryError):
             return None
         except PylogError as error:
-            return error
+            topic = self._manager.topics().get(partition.topic)
+            return None if topic is None or partition.partition not in topic.partition_ids else error  # deleted meanwhile
 
     def _refreshed_or_opened(self, partition: TopicPartition) -> UnreadRecords:
         found = self._unread.get(partition)
@@ -170,28 +172,54 @@ class GroupObserver:
         return living_members(members, slots) if slots or self._manager.writable else members
 
     def facts(self, group_id: str, state: ObservedGroup) -> Iterator[PartitionFacts]:
-        """Yields the facts about a group in each partition that exists and has a committed offset."""
+        """Yields the facts about a group in each partition that exists and has a committed offset.
+
+        One that is deleted meanwhile is left out.
+        """
         readers = state.readers()
-        history = self._history(state.directory)
-        name = group_id.encode()
+        try:
+            history = self._history(state.directory)
+        except UnknownTopicOrPartitionError:  # deleted since the group's records were read
+            return
         for partition, committed in sorted(state.offsets.items()):
-            try:
-                unread = self.unread(partition) if self._exists(partition) else None
-            except ClosedError:
-                raise
-            except PylogError as error:
-                yield _unreadable(partition, committed, self.now_ms, str(error))
-                continue
-            if unread is not None:
-                if committed.offset > unread.state.end_offset:  # committed after the log was refreshed
-                    unread.refresh()
-                past = history.commits(commit_key(name, format_partition_key(partition)))
-                commits = with_current(past, committed, self.now_ms)
+            if self._exists(partition):
+                past = history.commits(commit_key(group_id.encode(), format_partition_key(partition)))
                 has_member = partition in readers or (bool(state.living) and not _has_assignments(state.group))
-                yield self._facts(group_id, partition, unread, committed.offset, commits, has_member=has_member)
+                found = self._facts_or_damage(group_id, partition, committed, past, has_member=has_member)
+                if found is not None:
+                    yield found
+
+    def _facts_or_damage(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        committed: OffsetAndMetadata,
+        past: Sequence[PastCommit],
+        *,
+        has_member: bool,
+    ) -> PartitionFacts | None:
+        """Returns the facts about a group in a partition; None if it was deleted meanwhile."""
+        try:
+            unread = self.unread(partition)
+            if unread is None:
+                return None
+            if committed.offset > unread.state.end_offset:  # committed after the log was refreshed
+                unread.refresh()
+            commits = with_current(past, committed, self.now_ms)
+            return self._facts(group_id, partition, unread, committed.offset, commits, has_member=has_member)
+        except ClosedError:
+            raise
+        except UnknownTopicOrPartitionError:
+            return None
+        except PylogError as error:
+            return _unreadable(partition, committed, self.now_ms, str(error))
 
     def _history(self, directory: str) -> CommitHistory:
-        """Returns the commits in a partition of `__consumer_offsets`, read once in an observation."""
+        """Returns the commits in a partition of `__consumer_offsets`, read once in an observation.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition was deleted.
+        """
         found = self._histories.get(directory)
         if found is None or directory not in self._refreshed:
             since_ms = self.now_ms - self._window_ms
@@ -267,12 +295,16 @@ class GroupObserver:
         """
         if rules not in RULES:
             raise InvalidArgumentError(f"rules={rules!r} is not one of {', '.join(map(repr, RULES))}")
-        facts = self.facts(group_id, state)
-        if rules == "burrow":
-            rows = tuple(self._by_burrow(each) for each in facts)
-            return Health(group_id, burrow_group_verdict(each.verdict for each in rows), rows)
-        rows = tuple(judged(each, now_ms=self.now_ms, window_ms=self._window_ms) for each in facts)
-        return Health(group_id, worst(each.verdict for each in rows), rows)
+        by_burrow = rules == "burrow"
+        rows = []
+        for facts in self.facts(group_id, state):
+            with suppress(UnknownTopicOrPartitionError):  # deleted meanwhile
+                rows.append(self._by_burrow(facts) if by_burrow else self._judged(facts))
+        verdicts = (each.verdict for each in rows)
+        return Health(group_id, burrow_group_verdict(verdicts) if by_burrow else worst(verdicts), tuple(rows))
+
+    def _judged(self, facts: PartitionFacts) -> PartitionHealth:
+        return judged(facts, now_ms=self.now_ms, window_ms=self._window_ms)
 
     def _by_burrow(self, facts: PartitionFacts) -> PartitionHealth:
         if facts.damage is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from pylog.errors import ClosedError, PylogError
+from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs.system_info import room_at
 from pylog.groups.health import Health, Verdict
 from pylog.groups.observer import GroupObserver, ObservedGroup
@@ -60,7 +60,7 @@ class Monitor:
                 labels[partition] = {"topic": partition.topic, "partition": str(partition.partition)}
                 yield from _partition_samples(observer, partition, labels[partition], faults.get(partition, (0, 0)))
         for name, state in groups:
-            yield from _group_samples(name, state, observer.health(name, state))
+            yield from _of_group(observer, name, state)
         yield Sample("background_failures", {}, self._manager.failures.count)
         free = room_at(self._manager.path)
         if free is not None:
@@ -96,6 +96,8 @@ def _partition_samples(
         samples = None if found is None else list(_log_samples(found.log, found.state, labels))
     except ClosedError:
         raise
+    except UnknownTopicOrPartitionError:  # deleted meanwhile
+        return
     except PylogError:
         yield Sample("log_unreadable", labels, 1)
         return
@@ -129,6 +131,16 @@ def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> 
     newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
     if newest >= 0 and state.start_offset < state.end_offset:
         yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)
+
+
+def _of_group(observer: GroupObserver, name: str, state: ObservedGroup) -> list[Sample]:
+    """Returns the samples of a group; none if its commits cannot be read."""
+    try:
+        return list(_group_samples(name, state, observer.health(name, state)))
+    except ClosedError:
+        raise
+    except PylogError:
+        return []
 
 
 def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[Sample]:

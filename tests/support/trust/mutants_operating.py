@@ -6,6 +6,8 @@ from typing import Final
 
 from support.trust.mutant import Mutant
 
+HISTORY: Final = "tests/groups/test_commit_history.py::"
+
 OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_quick_window_is_a_measure_for_a_stop",
@@ -81,5 +83,13 @@ OPERATING: Final[tuple[Mutant, ...]] = (
             "tests/cli/test_groups.py::test_describing_all_groups_refreshes_each_partition_once_and_says_what_each_group_says",
         ),
         why="Describing all groups costs the partitions of each.",
+    ),
+    Mutant(
+        name="a_topic_deleted_during_an_observation_is_damaged",
+        file="pylog/groups/observer.py",
+        text="Error:\n            return None\n        except PylogError as error:\n            return _",
+        replacement="Error as error:\n            return _",
+        tests=(f"{HISTORY}test_a_topic_that_is_deleted_while_groups_are_observed_has_no_rows_and_raises_nothing",),
+        why="A group has the verdict DAMAGED because a topic is deleted at the same time.",
     ),
 )
