@@ -17,6 +17,7 @@ import pytest
 import pylog
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.topics.catalog import read_catalog, write_catalog
+from support.campaign.lying_files import Lie, batches_of, lay, specimen
 from support.cli import call
 
 
@@ -93,7 +94,7 @@ def damaged(path: Path, count: int) -> Path:
 PASSES: dict[str, Callable[[Path], Any]] = {
     "opening": lambda path: pylog.open(path).close(),
     "verify": lambda path: call("verify", path),
-    "repair": lambda path: call("repair", path),
+    "repair": lambda path: call("repair", "skip", path),
     "dump": lambda path: call("dump", path / "t-0" / f"{0:020}.log", "--json"),
 }
 
@@ -109,3 +110,21 @@ def test_many_small_damages_take_time_in_proportion_to_the_file(name: str, tmp_p
         PASSES[name](path)
         taken.append(time.process_time() - before)
     assert taken[2] <= 9 * taken[1] + 0.5
+
+
+@pytest.mark.damaged("a batch again and again")
+def test_a_batch_that_is_there_many_times_takes_time_in_proportion_to_the_file(tmp_path: Path) -> None:
+    """The search for what follows the first one finds bytes in each that look like a message of an old format."""
+    taken = []
+    for count in (100, 2000, 8000):  # the first one compiles and imports
+        root = tmp_path / str(count)
+        lay(root, specimen(), Lie({}, []))
+        path = root / "x-0" / f"{0:020}.log"
+        path.write_bytes(batches_of(path.read_bytes())[0] * count)
+        before = time.process_time()
+        with pylog.open(root, "r") as store:
+            assert store.log("x").end_offset == 3
+            store.check()
+        call("verify", root / "x-0")
+        taken.append(time.process_time() - before)
+    assert taken[2] <= 7 * taken[1] + 0.5

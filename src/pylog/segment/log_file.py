@@ -13,7 +13,7 @@ from pylog.fs import Bytes, File, FileSystem, ResidentPages, data_ranges, extend
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
 from pylog.record.batch import BatchScan, Table, scan_batches
-from pylog.record.format import HEADER_SIZE, LOG_OVERHEAD, POSITION, SIZE
+from pylog.record.format import HEADER_SIZE, LEGACY_HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, POSITION, SIZE
 from pylog.record.header import header_column
 from pylog.record.legacy import legacy_crc_ok
 
@@ -21,6 +21,7 @@ RESIDENT = ResidentPages()
 
 
 _NOTHING: Final = np.empty(0, np.uint8)
+_CANDIDATE_BYTES: Final = 256  # checking such bytes takes as long as hashing some hundred
 _LARGE_BATCH: Final = 16 << 10  # bytes: for a larger batch, reading the header alone is cheaper
 _LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # bytes: for a smaller walk, starting a thread does not pay
 
@@ -220,19 +221,12 @@ class LogFile:
         budget = limits.RESYNC_HASHED_BYTES
         while (position := max(position, next_data(position) - LOG_OVERHEAD)) < end:  # up to its length, a batch may be zeros
             chunk = self.read(position, min(window, end - position))
-            result = np.zeros(2, np.int64)
-            status = finding.find_batch(chunk, 0, len(chunk), first_offset, budget, result)
-            at = int(result[0])
-            if status == kernels.OK:
+            at, budget = _good_batch(chunk, first_offset, budget)
+            if at is not None:
                 return position + at
-            if status == kernels.NOT_PLAIN:
-                size = 12 + int.from_bytes(chunk[at + 8 : at + 12].tobytes(), "big", signed=True)
-                if legacy_crc_ok(chunk[at : at + size]):
-                    return position + at
-                position += at + 1
-            elif len(chunk) < window:
+            if len(chunk) < window or budget < 0:
                 return None
-            elif window < limits.SCAN_BYTES * 4:
+            if window < limits.SCAN_BYTES * 4:
                 window *= 4  # a good batch may be larger than the window
             else:
                 position += window // 2
@@ -288,3 +282,37 @@ def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:
         if scan.status != kernels.FULL:
             return
         position = scan.position
+
+
+def _good_batch(chunk: Bytes, first_offset: int, budget: int) -> tuple[int | None, int]:
+    """Returns the position of the first good batch in some bytes, or None, and what is left of the bytes that may be hashed.
+
+    Bytes that look like a message of an old format cost at least `_CANDIDATE_BYTES` of these.
+    """
+    result, at = np.zeros(2, np.int64), 0
+    while budget >= 0:
+        status = finding.find_batch(chunk, at, len(chunk), first_offset, budget, result)
+        at = int(result[0])
+        if status == kernels.OK:
+            return at, budget
+        if status != kernels.NOT_PLAIN:
+            return None, budget
+        entry = chunk[at : at + LOG_OVERHEAD + int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD].tobytes(), "big", signed=True)]
+        if _fits(entry):
+            budget -= len(entry)
+            if legacy_crc_ok(entry):
+                return at, budget
+        budget -= _CANDIDATE_BYTES
+        at += 1
+    return None, budget
+
+
+def _fits(entry: Bytes) -> bool:
+    """Returns whether the lengths of key and value in a message of an old format add up to its size."""
+    data = entry.data
+    at = LEGACY_HEADER_SIZE[data[MAGIC_AT]] - 8
+    for _ in range(2):
+        if at + 4 > len(entry):
+            return False
+        at += 4 + max(0, int.from_bytes(data[at : at + 4], "big", signed=True))
+    return at == len(entry)

@@ -261,6 +261,14 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         why="verify ends with a TypeError.",
     ),
     Mutant(
+        name="each_candidate_of_an_old_format_reads_the_rest_again",
+        file="pylog/segment/log_file.py",
+        text="        if _fits(entry):\n            budget -= len(entry)\n",
+        replacement="        if True:\n",
+        tests=("tests/test_cost_in_proportion.py::test_a_batch_that_is_there_many_times_takes_time_in_proportion_to_the_file",),
+        why="A file of two megabytes takes minutes to open.",
+    ),
+    Mutant(
         name="a_copy_fills_holes",
         file="pylog/fs/extents.py",
         text="    while (found := next_data(position)) < end:\n",
