@@ -266,3 +266,20 @@ def test_a_batch_with_too_many_headers_is_refused_after_the_records_before_it(
         with pytest.raises(pylog.DecompressionLimitError):
             log.read(5)
         assert log.read(1).value == b"before"
+
+
+def test_a_tick_drops_the_buffers_that_no_append_uses(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
+        store.create_topic("t")
+        values = [b"x" * 100_000] * 10
+        store.log("t").append_many(values)
+        store.tick()
+        tracemalloc.start()
+        try:
+            store.log("t").append_many(values)
+            with_buffers, _ = tracemalloc.get_traced_memory()
+            store.tick()
+            without, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert with_buffers - without > 900_000

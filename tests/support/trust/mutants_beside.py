@@ -368,6 +368,14 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         why="`compact` reports a sound log as damaged while another process truncates it, and never compacts it again.",
     ),
     Mutant(
+        name="a_tick_keeps_idle_buffers",
+        file="pylog/upkeep.py",
+        text="        APPENDS.clear()\n",
+        replacement="",
+        tests=("tests/test_what_grows.py::test_a_tick_drops_the_buffers_that_no_append_uses",),
+        why="A process that appended much once keeps up to 32 MiB of buffers.",
+    ),
+    Mutant(
         name="a_lock_file_without_its_name_lets_in",
         file="pylog/directory/locks.py",
         text="        if not file.is_current():\n",
