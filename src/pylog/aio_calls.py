@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 
 from pylog.aio_changes import PendingChanges
 from pylog.client_thread import ClientThread
+from pylog.consumer.arguments import checked_partitions
 from pylog.consumer.assignment import ConsumerAssignment
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.polling import Polling, core_of
-from pylog.consumer.subscription import checked_partitions
 from pylog.errors import IllegalStateError
 from pylog.log.arguments import offset_given
 from pylog.producer.future import RecordMetadata
@@ -197,7 +197,10 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         return {state.partition for state in list(self._assignment.partitions.values()) if state.paused}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Returns the end of an assigned partition's log, as known at the last read; None before the first one.
+        """Returns the end of a partition's log, as known at the last read; None before the first one.
+
+        Args:
+            partition: an assigned partition.
 
         Raises:
             IllegalStateError: the partition is not assigned.

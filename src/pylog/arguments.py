@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from numbers import Integral
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from pylog.errors import InvalidArgumentError, InvalidTypeError
 
@@ -69,6 +69,25 @@ def check_callable(name: str, value: object, advice: str = "") -> None:
     """
     if value is not None and not callable(value):
         raise InvalidTypeError(f"{name}={value!r} cannot be called{advice}")
+
+
+def items_of(name: str, value: object, what: str) -> tuple[Any, ...]:
+    """Returns the items of a list or of another iterable.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the given value.
+        what: what it should be a list of, for the error.
+
+    Raises:
+        InvalidTypeError: it cannot be iterated, or is text.
+
+    >>> items_of("columns", iter(["key"]), "names")
+    ('key',)
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidTypeError(f"{name}={value!r} is not a list of {what}")
+    return tuple(value)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

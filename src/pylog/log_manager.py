@@ -46,7 +46,7 @@ from pylog.topics.checking import check_catalog
 from pylog.topics.kept import KeptByTopic
 from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import check_completable, check_more, check_partition_count, check_same, check_settable
-from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition
+from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition, partitions_given
 from pylog.topics.topic import Topic, check_partition
 
 Arguments = ParamSpec("Arguments")
@@ -311,7 +311,8 @@ class LogManager:
         """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
         self.gate.check()
         log_starts = self.root.log_starts.offsets()
-        return {partition: self._ends(partition, log_starts.get(partition)) for partition in partitions}
+        wanted = partitions_given(partitions)
+        return {partition: self._ends(partition, log_starts.get(partition)) for partition in wanted}
 
     def _ends(self, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pylog.config import Durability
+from pylog.errors import InvalidTypeError
 from pylog.groups.admin import ResetPlan, export_groups, import_groups
 from pylog.groups.plan_file import PathLike
 from pylog.store import Store
@@ -30,11 +31,12 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
     ...     import_offsets(store, directory + "/offsets.csv")[0].group_id
     'billing'
     """
+    _check_store(store)
     export_groups(map(store.group, store.groups() if groups is None else groups), path)
 
 
 def import_offsets(
-    store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
+    store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | str | None = None
 ) -> list[ResetPlan]:
     """Sets the offsets of groups from a file of several groups.
 
@@ -51,4 +53,10 @@ def import_offsets(
         PylogError: as `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the
             groups before it in the file are set.
     """
+    _check_store(store)
     return import_groups(store.group, path, dry_run=dry_run, durability=durability)
+
+
+def _check_store(store: object) -> None:
+    if not isinstance(store, Store):
+        raise InvalidTypeError(f"store={store!r} is not a Store; pylog.open returns one")

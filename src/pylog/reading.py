@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from pylog.arguments import items_of
 from pylog.errors import InvalidArgumentError
 from pylog.opening import open_store
 from pylog.record.decoder import DEFAULT_COLUMNS, schema_of
@@ -97,7 +98,7 @@ def read_batches(
     """
     if partition is None and not (start is None and end is None):
         raise InvalidArgumentError("start and end are offsets in one partition; give the partition too")
-    asked = tuple(columns)
+    asked = items_of("columns", columns, "names")
     of_log = tuple(name for name in asked if name != PARTITION) or ("offset",)
     if asked.count(PARTITION) > 1:
         raise InvalidArgumentError(f"columns {asked!r}: choose each at most once")

@@ -170,7 +170,7 @@ class ReplayedPartition(Generic[Image]):
         self,
         items: Sequence[KeyValue],
         now_ms: int | None,
-        durability: Durability | None,
+        durability: Durability | str | None,
         *,
         atomic: bool = True,
         check: Callable[[], object] | None = None,

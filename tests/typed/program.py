@@ -28,6 +28,9 @@ def stores(path: str) -> None:
 def logs(log: pylog.Log) -> None:
     assert_type(log.append(b"paid", key=b"42", timestamp=1), int)
     assert_type(log.append_many([b"a", (b"k", b"b")]), range)
+    log.append(b"paid", durability="os")
+    log.append_many([b"paid"], durability="interval:50")
+    log.append(b"paid", durability=pylog.Durability.SYNC)
     assert_type(log.read(0), Record)
     assert_type(log.records(0, isolation_level="read_committed"), Iterator[Record])
     assert_type(log.offset_for_timestamp(1), OffsetAndTimestamp | None)

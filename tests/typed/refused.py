@@ -10,6 +10,7 @@ from pylog.compat.fixture import KafkaForTests
 def wrong(store: pylog.Store, log: pylog.Log, producer: pylog.Producer, consumer: pylog.Consumer) -> None:
     log.append("paid")  # type: ignore[arg-type]
     log.append(b"paid", durabilty=None)  # type: ignore[call-arg]
+    log.append(b"paid", durability=5)  # type: ignore[arg-type]
     log.scan(isolation="read_committed")  # type: ignore[call-arg]
     log.read("0")  # type: ignore[arg-type]
     producer.send("orders", b"paid", timestamp_ms=1)  # type: ignore[call-arg]

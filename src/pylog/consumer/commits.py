@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.consumer.subscription import checked_partition
+from pylog.consumer.arguments import checked_partition
 from pylog.errors import (
     ClosedError,
     FencedMemberError,

@@ -13,6 +13,7 @@ from typing import Any, Generic, Self
 import pyarrow as pa
 
 from pylog.clock import Clock
+from pylog.consumer.arguments import Timestamps, checked_partition, checked_partitions, checked_times
 from pylog.consumer.commits import CommitCallback, Offsets, offsets_given
 from pylog.consumer.core import ConsumerCore
 from pylog.consumer.listener import ConsumerRebalanceListener
@@ -20,7 +21,7 @@ from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
 from pylog.consumer.polling import Polling
 from pylog.consumer.positions import EARLIEST, LATEST
-from pylog.consumer.subscription import Subscription, Timestamps, checked_partition, checked_partitions, visible_topics
+from pylog.consumer.subscription import Subscription, visible_topics
 from pylog.dropping import has_been_dropped
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
@@ -392,11 +393,9 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
             InvalidArgumentError: a timestamp is negative. As `Log.offset_for_timestamp`.
         """
         with self._guard:
-            isolation = self._options.isolation_level
-            return {
-                partition: self._core.log(partition).offset_for_timestamp(timestamp, isolation_level=isolation)
-                for partition, timestamp in zip(checked_partitions(timestamps), timestamps.values(), strict=True)
-            }
+            level, logs = self._options.isolation_level, self._core.log
+            times = checked_times(timestamps)
+            return {each: logs(each).offset_for_timestamp(time, isolation_level=level) for each, time in times}
 
     def topics(self) -> set[str]:
         """Returns the names of all topics in the store; internal ones only if `exclude_internal_topics` is false."""

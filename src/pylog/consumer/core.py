@@ -14,6 +14,7 @@ from functools import partial
 from typing import NoReturn
 
 from pylog import limits
+from pylog.arguments import check_callable
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
 from pylog.consumer.assignment import ConsumerAssignment, ConsumerHooks
@@ -75,7 +76,9 @@ class ConsumerCore:
     # ---- due work ------------------------------------------------------------------------------------------------------------
 
     def refuse_coroutines(self, name: str, *calls: object) -> None:
-        """Raises InvalidArgumentError for coroutine functions, unless an `AsyncConsumer` awaits them."""
+        """Raises InvalidArgumentError for what cannot be called, and for coroutine functions unless an `AsyncConsumer` awaits."""
+        for call in calls:
+            check_callable(name, call)
         if self.steps.settle is refuse_awaitable:
             for call in calls:
                 refuse_coroutine_function(name, call, "give a plain function, or use pylog.aio.AsyncConsumer")

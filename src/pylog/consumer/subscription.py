@@ -1,19 +1,14 @@
-"""The subscription of a consumer (topic names or a pattern), and the check of partitions given by callers."""
+"""The subscription of a consumer: topic names, or a pattern."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 
-from pylog.arguments import is_int
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
 from pylog.log_manager import LogManager
-from pylog.record.types import TopicPartition
-
-Timestamps = Mapping[TopicPartition, int | datetime]
 
 
 class Subscription:
@@ -69,19 +64,3 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 def visible_topics(manager: LogManager, *, exclude_internal: bool) -> set[str]:
     """Returns the names of all topics that a pattern may match."""
     return set(manager.current_topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
-
-
-def checked_partition(given: object) -> TopicPartition:
-    """Returns a caller's partition, which may be a plain pair, as a `TopicPartition`."""
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
-        topic, number = given
-        if is_int(number):
-            return TopicPartition(topic, int(number))
-    raise InvalidArgumentError(f"{given!r} is not a partition; give a TopicPartition, or a pair of topic and partition number")
-
-
-def checked_partitions(given: Collection[object]) -> list[TopicPartition]:
-    """Returns partitions in the given order, each once."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"{given!r} is not a list of partitions")
-    return list(dict.fromkeys(map(checked_partition, given)))

@@ -193,7 +193,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         from_file: PathLike | None = None,
         scope: Scope | None = None,
         dry_run: bool = False,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
     ) -> ResetPlan:
         """Resets the offsets that the group reads next. Exactly one of the first four arguments gives the target.
 
@@ -238,7 +238,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         self,
         wanted: Mapping[TopicPartition, ResetTarget],
         dry_run: bool,
-        durability: Durability | None,
+        durability: Durability | str | None,
         logs: Mapping[TopicPartition, PartitionLog] | None = None,
     ) -> ResetPlan:
         """Resets the group in these logs; by default, in those that the partitions have now."""
@@ -315,7 +315,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
-    def delete(self, *, durability: Durability | None = None) -> None:
+    def delete(self, *, durability: Durability | str | None = None) -> None:
         """Deletes the group: its committed offsets and its members' records.
 
         Raises:
@@ -341,7 +341,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
             raise self._unknown()
         trace_deletions(lines)
 
-    def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
+    def delete_offsets(self, scope: Scope, *, durability: Durability | str | None = None) -> set[TopicPartition]:
         """Deletes the group's committed offsets for some partitions, including offsets pending in open transactions.
 
         Args:
@@ -411,7 +411,7 @@ def export_groups(groups: Iterable[Group], path: PathLike) -> None:
 
 
 def import_groups(
-    group_of: Callable[[str], Group], path: PathLike, *, dry_run: bool, durability: Durability | None
+    group_of: Callable[[str], Group], path: PathLike, *, dry_run: bool, durability: Durability | str | None
 ) -> list[ResetPlan]:
     """Resets groups to the offsets in a file of several groups. See `pylog.import_offsets`."""
     given = [(group_of(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]

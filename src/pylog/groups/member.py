@@ -359,7 +359,7 @@ class GroupMember:
         self,
         offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
         *,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
         member_id: str | None = None,
         logs: CommitLogs | None = None,
     ) -> None:

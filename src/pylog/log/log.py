@@ -79,7 +79,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         headers: Iterable[Header] = (),
         timestamp: int | datetime | None = None,
         *,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
     ) -> int:
         """Appends one record and returns its offset.
 
@@ -88,7 +88,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
             key: bytes or None.
             headers: pairs of (str, bytes or None).
             timestamp: milliseconds since 1970, or a datetime with a time zone; None is now. -1 means none.
-            durability: the level of this acknowledgement; by default, the store's.
+            durability: the level of this acknowledgement, or its name ("sync", "os", "interval:MS"); by default, the topic's.
 
         Raises:
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: nothing was written. (A compacted topic requires
@@ -102,7 +102,9 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         rows = rows_from_record(key, value, timestamp, headers, now_ms)
         return self._partition_log.append(now_ms, [rows], None, durability).offsets.start
 
-    def append_many(self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | None = None) -> range:
+    def append_many(
+        self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | str | None = None
+    ) -> range:
         """Appends records in one call: one acknowledgement, one sync.
 
         Args:
@@ -121,7 +123,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         now_ms = self._clock.now_ms()
         return self._partition_log.append(now_ms, records_of(items, now_ms), compression, durability).offsets
 
-    def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
+    def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | str | None = None) -> range:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
 
         Args:
@@ -146,7 +148,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         items: Any,
         *,
         compression: str | None = None,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> BatchMetadata:

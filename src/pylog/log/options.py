@@ -89,7 +89,7 @@ class Encoders:
         return encoder_of(self._config, compression, self.timestamps)
 
 
-def level_given(durability: Durability | None, default: Durability) -> Durability:
+def level_given(durability: Durability | str | None, default: Durability) -> Durability:
     """Returns the durability argument, a level or its name, or else the default."""
     return default if durability is None else Durability.of(durability)
 

@@ -188,7 +188,7 @@ class PartitionLog:
         now_ms: int,
         pieces: list[Piece],
         compression: str | None = None,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
         producer: ProducerBatch | None = None,
         atomic: bool = False,
         *,
@@ -227,7 +227,7 @@ class PartitionLog:
         return self.commit(request)
 
     def append_batches(
-        self, parts: Sequence[BatchRange], producer: ProducerBatch | None = None, durability: Durability | None = None
+        self, parts: Sequence[BatchRange], producer: ProducerBatch | None = None, durability: Durability | str | None = None
     ) -> Acknowledgement:
         """Appends finished batches. `writing.append_batches` assigns their offsets."""
         self._gate.check()

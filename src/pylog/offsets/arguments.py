@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pylog import limits
-from pylog.arguments import is_int
+from pylog.arguments import is_int, items_of
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
@@ -34,6 +34,11 @@ def checked_partition(partition: object) -> TopicPartition:
     if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str) and is_int(partition[1]):
         return TopicPartition(partition[0], int(partition[1]))
     raise InvalidArgumentError(f"{partition!r} is not a partition: a pair of its topic and its number")
+
+
+def checked_partitions(partitions: object) -> list[TopicPartition]:
+    """The partitions that a caller names, in the given order, each once."""
+    return list(dict.fromkeys(map(checked_partition, items_of("partitions", partitions, "partitions"))))
 
 
 def checked_metadata(metadata: object, limit: int) -> bytes:

@@ -22,7 +22,7 @@ from pylog.errors import (
 from pylog.fs import FileSystem, join
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
-from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition
+from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition, checked_partitions
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
@@ -133,7 +133,7 @@ class OffsetManager:
         group_id: str,
         offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
         *,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
         logs: CommitLogs | None = None,
     ) -> None:
         """See `OffsetStore.commit`. `logs` is as for `items`."""
@@ -141,7 +141,9 @@ class OffsetManager:
         if items.records:
             self.with_partition(group_id, lambda partition: self._commit(partition, group_id, items, durability))
 
-    def _commit(self, partition: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | None) -> None:
+    def _commit(
+        self, partition: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | str | None
+    ) -> None:
         """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
         name = checked_group(group_id)
 
@@ -255,7 +257,7 @@ class OffsetManager:
         offsets = self._topic.on_partition(group_id, OffsetsPartition.offsets_of, name) or {}
         if partitions is None:
             return dict(offsets)
-        return {partition: offsets[partition] for partition in map(checked_partition, partitions) if partition in offsets}
+        return {partition: offsets[partition] for partition in checked_partitions(partitions) if partition in offsets}
 
     def position(self, group_id: str, partition: PartitionLike) -> int | None:
         """See `OffsetStore.position`."""
@@ -292,11 +294,11 @@ class OffsetManager:
     # ---- delete --------------------------------------------------------------------------------------------------------------
 
     def delete(
-        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | str | None = None
     ) -> set[TopicPartition]:
         """See `OffsetStore.delete`."""
         name = checked_group(group_id)
-        wanted = None if partitions is None else {format_partition_key(checked_partition(each)) for each in partitions}
+        wanted = None if partitions is None else {format_partition_key(each) for each in checked_partitions(partitions)}
         partition_keys: list[bytes] = []
         lines: Lines = []
 
@@ -363,7 +365,7 @@ class OffsetManager:
         decide: Callable[[GroupView], Iterable[KeyValue]],
         *,
         make: bool = False,
-        durability: Durability | None = None,
+        durability: Durability | str | None = None,
         check: Callable[[], object] | None = None,
     ) -> None:
         """Looks at a group, decides and appends, while no other thread or process changes it.
@@ -391,7 +393,7 @@ class OffsetManager:
 
     def expire(self, now_ms: int | None = None) -> int:
         """See `OffsetStore.expire`."""
-        now = self.clock.now_ms() if now_ms is None else now_ms
+        now = self.clock.now_ms() if now_ms is None else checked_int("now_ms", now_ms, 0, limits.INT64_MAX)
         waiting = _topics_that_wait(self._manager.topics().values())
         done, failed = self._topic.each_partition(lambda partition: self._expire(partition, now, waiting))
         if failed:

@@ -36,7 +36,11 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
         return self._manager.retention_minutes
 
     def commit(
-        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
+        *,
+        durability: Durability | str | None = None,
     ) -> None:
         """Commits offsets: all of them or, whatever crashes, none.
 
@@ -130,7 +134,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
         return self._manager.skipped_records()
 
     def delete(
-        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | str | None = None
     ) -> set[TopicPartition]:
         """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
 

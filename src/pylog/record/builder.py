@@ -146,7 +146,7 @@ def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
 def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
     try:
         array = pa.array(values, pa.binary())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError, UnicodeEncodeError) as error:
         raise InvalidRecordError(f"a {name} is not bytes or None (str must be encoded first)") from error
     if any(issubclass(kind, str) for kind in set(map(type, values))):  # pyarrow would encode it
         raise InvalidRecordError(f"a {name} is a str; encode it first")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from pylog.arguments import items_of
 from pylog.directory.topic_names import parse_partition_directory
-from pylog.errors import NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidArgumentError, NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem
 from pylog.record.types import TopicPartition
 from pylog.topics.links import check_link
@@ -58,3 +59,16 @@ def for_each_partition(calls: Iterable[Callable[[], Any]]) -> list[Any]:
     if errors:
         raise errors[0]
     return results
+
+
+def partitions_given(given: object) -> tuple[TopicPartition, ...]:
+    """Returns a caller's partitions. Their topics and numbers are not checked.
+
+    Raises:
+        InvalidArgumentError: it is no list of pairs.
+    """
+    found = items_of("partitions", given, "partitions")
+    for each in found:
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise InvalidArgumentError(f"{each!r} is not a partition: a pair of its topic and its number")
+    return found

@@ -20,7 +20,7 @@ def fitted(
     now_ms: int,
     pieces: list[Piece],
     compression: str | None,
-    durability: Durability | None,
+    durability: Durability | str | None,
     producer: ProducerBatch | None = None,
     atomic: bool = False,
 ) -> Request:
@@ -49,7 +49,7 @@ def fitted(
 
 
 def spliced(
-    parts: Sequence[BatchRange], producer: ProducerBatch | None, durability: Durability | None, default: Durability
+    parts: Sequence[BatchRange], producer: ProducerBatch | None, durability: Durability | str | None, default: Durability
 ) -> Request:
     """Creates a request to append finished batches, which are checked at their commit. Raises InvalidArgumentError."""
     return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))

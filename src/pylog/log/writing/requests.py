@@ -100,7 +100,7 @@ class Request:
         producer: ProducerBatch | None = None,
         whole: bool = False,
         options: Options | None = None,
-        asked: tuple[str | None, Durability | None] = (None, None),
+        asked: tuple[str | None, Durability | str | None] = (None, None),
         now_ms: int = 0,
     ) -> None:
         self.pieces = pieces
