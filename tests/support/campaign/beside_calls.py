@@ -29,7 +29,7 @@ import pylog
 from pylog import Durability, TopicPartition, aio
 from support.campaign.beside import CELL_SECONDS, CHANGES, CONSUMER, KEPT, LOG, STORE, hurried
 from support.campaign.beside_changes import FREE, SIZE, Changer, Eras, check_value, new_value
-from support.faults.neighbours import Neighbour
+from support.faults.neighbours import Neighbour, NeighbourError
 
 PLACE: Final = TopicPartition("t", 0)
 THREADS: Final = 3
@@ -458,7 +458,11 @@ def call_beside(directory: Path, seed: int, *, elsewhere: bool, only: str, secon
                 other.run(code, **_given(directory, seed, only))
                 other.begin("change(path, eras, seed, only)")
                 calls = _call_in_threads(changer, eras, seed, seconds, wrong, elsewhere=True)
-                steps, slowest = other.answer()
+                try:
+                    steps, slowest = other.answer()
+                except NeighbourError as error:
+                    error.add_note(f"in the other process, which made changes of the kind {only}")
+                    raise
         else:
             calls = _call_in_threads(changer, eras, seed, seconds, wrong, elsewhere=False)
             steps, slowest = changer.steps, changer.slowest
