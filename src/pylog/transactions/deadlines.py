@@ -1,4 +1,4 @@
-"""When an open transaction of another process is due to be aborted (transactions 6.1). What is prepared is finished at once.
+"""When another process's open transaction is due to be aborted (transactions 6.1). A prepared one is completed at once.
 
 A living process is judged neither by its own clock nor by the wall clock. An observer adds up how long it has seen the same
 transaction open. It counts at most two heartbeats between two checks, so that a suspended machine aborts nothing.

@@ -381,6 +381,7 @@ STORE: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("topics", "topic", "log", "groups", "metrics", "recovery_report"), views),
     "consumer": poll,
     "start_and_end_offsets": ends_of_many,
+    "serve_metrics": "serves the text of `metrics`: tests/monitoring",
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),

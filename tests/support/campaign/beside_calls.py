@@ -294,6 +294,7 @@ def administer(caller: Caller) -> None:
     with suppress(pylog.GroupIdNotFoundError):  # a topic's deletion deletes its commits
         group.describe()
         group.lag()
+        group.health()
         group.reset("earliest", scope=["t"])
         with tempfile.TemporaryDirectory() as directory:
             group.export(Path(directory) / "plan.csv")
@@ -359,6 +360,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         "flush": flush,
         "producer": produce,
         "consumer": consume,
+        "serve_metrics": "serves the text of `metrics`: tests/monitoring",
         "group": administer,
         "offsets": commit,
         "close": ENDS,
@@ -384,7 +386,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         ),
         commit,
     ),
-    pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "lag", "reset"), administer),
+    pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "health", "lag", "reset"), administer),
     aio.AsyncProducer: {
         **dict.fromkeys(("send_and_wait", "send_arrow", "flush", "close", "partitions_for"), produce_async),
         **dict.fromkeys(("start", "stop", "send"), "as `send_and_wait` and `close`"),
