@@ -141,9 +141,7 @@ class OffsetManager:
         if items.records:
             self.with_partition(group_id, lambda partition: self._commit(partition, group_id, items, durability))
 
-    def _commit(
-        self, partition: OffsetsPartition, group_id: str, items: CommitRecords, durability: Durability | str | None
-    ) -> None:
+    def _commit(self, partition: OffsetsPartition, group_id: str, items: CommitRecords, level: Durability | str | None) -> None:
         """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
         name = checked_group(group_id)
 
@@ -157,11 +155,11 @@ class OffsetManager:
         try:
             if partition.may_have_members:
                 self._refuse_members_of(partition, group_id, name)
-            offsets = partition.append(items.records, None, durability, check=check)
+            offsets = partition.append(items.records, None, level, check=check)
         except _MembersPossibleError:
             partition.may_have_members = True
             self._refuse_members_of(partition, group_id, name)
-            partition.append(items.records, None, durability, check=items.check)
+            partition.append(items.records, None, level, check=items.check)
         else:
             partition.note_commit(offsets)
 
