@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import pylog
@@ -23,6 +24,10 @@ NUMBERS: Final = (
 WAITS: Final = ("timeout_ms", "timeout")  # for so long, as they say
 SECONDS: Final = 0.5  # of the processor
 BYTES: Final = 128 << 20
+FEW: Final[dict[str, Any]] = {
+    "offsets": pylog.OffsetsConfig(topic_num_partitions=1),
+    "transactions": pylog.TransactionsConfig(topic_num_partitions=1),
+}
 Calls = dict[str, Callable[[Any], object]]
 
 
@@ -31,7 +36,7 @@ class Given:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.store = pylog.open(root, durability=pylog.Durability.OS, offsets=pylog.OffsetsConfig(topic_num_partitions=1))
+        self.store = pylog.open(root, durability=pylog.Durability.OS, **FEW)
         self.store.create_topic("t", partition_count=2)
         self.log = self.store.log("t")
         self.log.append_many([b"%d" % number for number in range(50)])
@@ -51,6 +56,11 @@ class Given:
         made.close()
 
 
+def transacted(store: pylog.Store, call: Callable[[pylog.Transaction], object]) -> None:
+    with store.transaction() as transaction:
+        call(transaction)
+
+
 def few(made: Iterator[Any]) -> list[Any]:
     return list(itertools.islice(made, 2))
 
@@ -63,7 +73,7 @@ def calls_of(given: Given) -> Calls:
         left.poll()
     options = {
         f"{kind.__name__}.__init__.{name}": lambda value, kind=kind, name=name: kind(**{name: value})
-        for kind in (pylog.TopicConfig, pylog.OffsetsConfig, pylog.ProducerConfig)
+        for kind in (pylog.TopicConfig, pylog.OffsetsConfig, pylog.TransactionsConfig, pylog.ProducerConfig)
         for name in numbers_of(kind.__init__)
     }
     altered = {
@@ -137,6 +147,19 @@ def calls_of(given: Given) -> Calls:
             "Store.retain.partition": lambda value: store.retain("t", value, dry_run=True),
             "Store.retain.now_ms": lambda value: store.retain(now_ms=value, dry_run=True),
             "Store.compact.partition": lambda value: store.compact("t", value),
+            "Store.transaction.timeout_ms": lambda value: store.transaction("x", timeout_ms=value).abort(),
+            "Store.transaction.buffer_bytes": lambda value: store.transaction("x", buffer_bytes=value).abort(),
+            "Transaction.append.partition": lambda value: transacted(store, lambda made: made.append("t", b"x", partition=value)),
+            "Transaction.append.timestamp": lambda value: transacted(
+                store, lambda made: made.append("t", b"x", timestamp=value, partition=0)
+            ),
+            "Transaction.append_many.partition": lambda value: transacted(
+                store, lambda made: made.append_many("t", [b"x"], partition=value)
+            ),
+            "Transaction.append_arrow.partition": lambda value: transacted(
+                store, lambda made: made.append_arrow("t", pa.table({"value": [b"x"]}), partition=value)
+            ),
+            "Transaction.send_offsets.offsets": lambda value: transacted(store, lambda made: made.send_offsets("o", {T0: value})),
             "Store.verify.rate_limit": lambda value: store.verify(rate_limit=value),
             "open.lock_timeout_ms": lambda value: given.opened(lock_timeout_ms=value),
             "open.tick_interval_ms": lambda value: given.opened(tick_interval_ms=value),

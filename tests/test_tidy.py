@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("groups",),
     ("producer",),
     ("transactions",),
+    ("transactions",),
     ("partitioner",),
     ("offsets",),
     ("internal_topic",),
@@ -89,6 +90,7 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
     "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
     "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
     "pylog.open_clients -> pylog.producer.config": "as the consumer",
+    "pylog.open_clients -> pylog.transactions.manager": "as the consumer",
     "pylog.open_clients -> pylog.producer.core": "as the consumer",
     "pylog.open_clients -> pylog.producer.producer": "as the consumer",
 }

@@ -57,7 +57,7 @@ from pylog.errors import (
 )
 
 if TYPE_CHECKING:
-    from pylog.config import Durability, OffsetsConfig, TopicConfig
+    from pylog.config import Durability, OffsetsConfig, TopicConfig, TransactionsConfig
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.listener import ConsumerRebalanceListener
     from pylog.groups.admin import Group
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from pylog.record.types import BatchMetadata, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.topics.topic import Topic
+    from pylog.transactions.transaction import Transaction
 
 __all__ = [
     "BatchMetadata",
@@ -125,7 +126,9 @@ __all__ = [
     "TopicAlreadyExistsError",
     "TopicConfig",
     "TopicPartition",
+    "Transaction",
     "TransactionAbortedError",
+    "TransactionsConfig",
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
@@ -151,6 +154,8 @@ _HOMES = {
     "Durability": "pylog.config",
     "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
+    "TransactionsConfig": "pylog.config",
+    "Transaction": "pylog.transactions.transaction",
     "Group": "pylog.groups.admin",
     "export_offsets": "pylog.offset_files",
     "import_offsets": "pylog.offset_files",

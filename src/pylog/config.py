@@ -340,6 +340,39 @@ class OffsetsConfig:
             object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionsConfig:
+    """How transactions are kept, under the names of Kafka's broker options for them with underscores.
+
+    Attributes:
+        topic_num_partitions: partitions of `__transaction_state`, when it is created.
+        topic_segment_bytes: size of its segments, when it is created.
+        max_timeout_ms: the longest timeout of a transaction.
+        transactional_id_expiration_ms: how long an unused transactional id is kept.
+
+    Raises:
+        InvalidArgumentError: a value is out of range.
+
+    >>> TransactionsConfig().max_timeout_ms
+    900000
+    """
+
+    topic_num_partitions: int = 50
+    topic_segment_bytes: int = limits.DEFAULT_OFFSETS_SEGMENT_BYTES
+    max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _TRANSACTIONS_RANGES.items():
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+
+
+_TRANSACTIONS_RANGES = {
+    "topic_num_partitions": (1, limits.MAX_PARTITIONS),
+    "topic_segment_bytes": (14, limits.INT32_MAX),
+    "max_timeout_ms": (1, limits.INT32_MAX),
+    "transactional_id_expiration_ms": (1, limits.INT64_MAX),
+}
 _OFFSETS_RANGES = {
     "topic_num_partitions": (1, limits.MAX_PARTITIONS),
     "topic_segment_bytes": (14, limits.INT32_MAX),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from pylog import limits
 from pylog.errors import ClosedError, PylogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from pylog.fs import join
 from pylog.log.partition_log import PartitionLog
@@ -16,7 +17,7 @@ from pylog.record.types import TopicPartition
 from pylog.replayed_partition import ReplayedPartition
 from pylog.topics.partitions import directory_name
 
-TRIES: Final = 3  # while another process deletes the topic and makes it again
+_TRIES: Final = 3  # while another process deletes the topic and makes it again
 P = TypeVar("P", bound=ReplayedPartition[Any])
 Result = TypeVar("Result")
 MakePartition = Callable[[Callable[[], PartitionLog], str, int], P]
@@ -41,6 +42,49 @@ class InternalTopic(Generic[P]):
         self._partition_count, self._options = partition_count, options
         self._guard = threading.Lock()
         self._partitions: dict[int, P] = {}
+        self._count = 0  # of partitions of the topic, 0 as long as it is not known
+        self._numbers: dict[str, int] = {}  # group or transactional id → partition
+
+    def on_partition(self, name: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
+        """Runs an action on the partition that has the records of a name: of a group, or a transactional id.
+
+        Returns None if the topic does not exist and must not be created.
+        """
+        tries = _TRIES
+        while True:
+            try:
+                partition = self._partitions.get(self._numbers.get(name, -1)) or self._partition_of(name)
+                if partition is None and make:
+                    self.create()
+                    partition = self._partition_of(name)
+                return None if partition is None else action(partition, *given)
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
+                tries -= 1
+                if not tries:
+                    if make or isinstance(error, ClosedError):
+                        raise
+                    return None  # nothing can be committed where there is no partition
+                self.forget()
+
+    def _partition_of(self, name: str) -> P | None:
+        number = self._numbers.get(name)
+        if number is None:
+            count = self._count
+            if not count:
+                ids = self.partition_ids()
+                if not ids:
+                    return None
+                count = self._count = ids[-1] + 1
+            number = self._number_of(name, count)
+        with self._guard:
+            if len(self._numbers) >= limits.GROUP_NUMBERS:
+                self._numbers.clear()  # many of them may not exist any more
+            self._numbers[name] = number
+            return self._opened(number)
+
+    def _number_of(self, name: str, count: int) -> int:
+        """The number of the partition for a group or a transactional id, of a topic with so many partitions."""
+        raise NotImplementedError
 
     def create(self) -> None:
         """Creates the topic as Kafka does (groups-and-transactions 1.1)."""
@@ -95,4 +139,6 @@ class InternalTopic(Generic[P]):
     def forget(self) -> None:
         """Forgets the partitions: the topic was deleted, and may have been created again."""
         with self._guard:
+            self._count = 0
             self._partitions.clear()
+            self._numbers.clear()

@@ -83,6 +83,7 @@ PRODUCER_LARGEST_BATCH_BYTES = 1 << 20  # a larger batch is no cheaper to write,
 PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory
 PRODUCER_TAKE_RECORDS = 16_384  # of the buffer that the producer's thread handles at a time: some batches for a few partitions
 PRODUCER_TAKE_BYTES = 16 << 20
+TRANSACTION_BUFFER_BYTES = 16 << 20  # records of a transaction that wait in memory: small ones are one batch a partition
 STAGING_BUFFER_BYTES = 32 << 20  # rows that a task collects before it splits them by partition: memory peaks at three times that
 SPLICE_BYTES = 64 << 20  # appended to a log at a time from staging files: one sync; other writers of the partition wait that long
 SPLICE_FILES = 64  # staging files open for such an append

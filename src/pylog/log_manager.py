@@ -85,6 +85,7 @@ class LogManager:
         failures: errors of background work.
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
         kept: the parts of the store that keep something by a topic's name.
+        found_unstable: called with a log that was opened for writing and has open transactions.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
         is_closed: true once `close` was called.
         process: the id of the process that opened the directory.
@@ -99,6 +100,7 @@ class LogManager:
         self.gate = Gate(f"the store {path}", path)
         self.failures = Failures(self._keep_failure if self.writable else None)
         self.topic_changes = 0
+        self.found_unstable: Callable[[PartitionLog], object] = _leave_alone
         self.is_closed = False
         self.process = process_id()
         self._options = options
@@ -258,12 +260,15 @@ class LogManager:
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()  # again: another thread may have closed the store
             known = self._logs.get(key)
-            if known is None or known.must_reopen:
-                if known is not None:
-                    self._logs.close_deleted(key)
-                self._complete(key)
-                self._logs[key] = self._opener.open(key)
-            return self._logs[key]
+            if known is not None and not known.must_reopen:
+                return known
+            if known is not None:
+                self._logs.close_deleted(key)
+            self._complete(key)
+            known = self._logs[key] = self._opener.open(key)
+        if known.known.first_unstable_offset is not None:
+            self.found_unstable(known)  # without the guard: other logs are opened for it
+        return known
 
     def known_log(self, partition: TopicPartition) -> PartitionLog:
         """The same for a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
@@ -312,22 +317,7 @@ class LogManager:
         self.gate.check()
         log_starts = self.root.log_starts.offsets()
         wanted = partitions_given(partitions)
-        return {partition: self._ends(partition, log_starts.get(partition)) for partition in wanted}
-
-    def _ends(self, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
-        try:
-            key = self._partition(*partition)
-            seen = None
-            if key not in self._logs:
-                directory = join(self.path, directory_name(key))
-                seen = fast_outline(self.fs, directory, log_start or 0, ours=self.root.marker == NEW_MARKER)
-            # the first records may be in remote storage
-            if seen is None or (log_start is not None and log_start < seen.outline.bases[0]):
-                state = self.log(*key).snapshot()
-                return state.start_offset, state.end_offset
-        except UnknownTopicOrPartitionError:
-            return None
-        return seen.outline.start_offset, seen.outline.end_offset
+        return {partition: _ends(self, partition, log_starts.get(partition)) for partition in wanted}
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
@@ -376,7 +366,7 @@ class LogManager:
     def close(self) -> None:
         """Closes the logs, writes the shutdown checkpoints and the clean-shutdown marker, and releases the locks.
 
-        Does nothing in a forked child, where any of the locks may be held by a thread that exists only in the parent.
+        Does nothing in a forked child, where a thread of the parent may hold any of the locks.
         """
         if process_id() != self.process:
             return
@@ -416,6 +406,26 @@ class LogManager:
         """Releases only the locks, after a failed open."""
         if self.locks is not None:
             self.locks.close()
+
+
+def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
+    try:
+        key = manager._partition(*partition)
+        seen = None
+        if key not in manager._logs:
+            directory = join(manager.path, directory_name(key))
+            seen = fast_outline(manager.fs, directory, log_start or 0, ours=manager.root.marker == NEW_MARKER)
+        # the first records may be in remote storage
+        if seen is None or (log_start is not None and log_start < seen.outline.bases[0]):
+            state = manager.log(*key).snapshot()
+            return state.start_offset, state.end_offset
+    except UnknownTopicOrPartitionError:
+        return None
+    return seen.outline.start_offset, seen.outline.end_offset
+
+
+def _leave_alone(log: PartitionLog) -> None:
+    """Does nothing about open transactions."""
 
 
 def created_topic(

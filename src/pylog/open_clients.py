@@ -1,4 +1,4 @@
-"""The producers and consumers of a store: made for it, and closed with it."""
+"""The producers, consumers and transactions of a store: made for it, and closed with it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,37 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from pylog.clock import Clock
-from pylog.fs import living
+from pylog.directory.topic_names import TRANSACTION_STATE_TOPIC
+from pylog.fs import join, living
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
+from pylog.options import StoreOptions
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.core import ConsumerCore
     from pylog.producer.core import ProducerCore
     from pylog.producer.producer import Producer
+    from pylog.transactions.manager import TransactionManager
 
 
 class OpenClients:
     """Makes the clients of a store, and closes those that are still open.
 
     Args:
-        manager, offsets, clock: of the store.
+        manager, offsets, clock, options: of the store.
 
     Attributes:
         departing: the cores of consumers that were dropped without `close`, and have not left their groups yet.
     """
 
-    def __init__(self, manager: LogManager, offsets: OffsetManager, clock: Clock) -> None:
+    def __init__(self, manager: LogManager, offsets: OffsetManager, clock: Clock, options: StoreOptions) -> None:
         self._manager = manager
         self._offsets = offsets
         self._clock = clock
+        self._options = options
+        self._transactions: TransactionManager | None = None
         self._guard = threading.Lock()
         self._producers: list[ProducerCore] = []
         self._consumers: WeakSet[Consumer[Any, Any]] = WeakSet()
@@ -69,6 +75,30 @@ class OpenClients:
         consumer = new_consumer(self._manager, self._offsets, topics, checked, self._clock, self.departing)
         self._consumers.add(consumer)
         return consumer
+
+    @property
+    def transactions(self) -> TransactionManager:
+        """The transactions of the store."""
+        from pylog.transactions.manager import TransactionManager
+
+        self._manager.check_writable()
+        with self._guard:
+            if self._transactions is None:
+                options = self._options
+                self._transactions = TransactionManager(
+                    self._manager, self._offsets, self._clock, options.transactions, options.durability
+                )
+            return self._transactions
+
+    def settle(self) -> None:
+        """Finishes the transactions that dead processes have left, when a store is opened for writing and later."""
+        manager = self._manager
+        manager.found_unstable = self._found_unstable
+        if manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
+            self.transactions.settle()
+
+    def _found_unstable(self, log: PartitionLog) -> None:
+        self.transactions.coordinator.sweep(log)
 
     def close(self) -> None:
         """Closes the producers, so that acknowledged records are in the logs, and then the consumers, which commit nothing."""

@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
-from pylog.config import Durability, OffsetsConfig
+from pylog.config import Durability, OffsetsConfig, TransactionsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions, check_known
@@ -43,6 +43,7 @@ def open_store(
     tick_interval_ms: int | None = None,
     committed: Committed | None = None,
     offsets: OffsetsConfig | None = None,
+    transactions: TransactionsConfig | None = None,
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES,
     cleaner_io_max_bytes_per_second: float | None = None,
     fs: FileSystem | None = None,
@@ -62,6 +63,7 @@ def open_store(
         committed: returns the next offset that a group will read in a partition, or None if it has committed none. It is used for
             topics with a `retention_group`. Default: the group's committed offset in `offsets`.
         offsets: how committed offsets are kept.
+        transactions: how transactions are kept.
         cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; if they do not fit, it takes more rounds.
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
         fs: another file system, for tests.
@@ -90,6 +92,7 @@ def open_store(
         tick_interval_ms=tick_interval_ms,
         committed=committed,
         offsets=offsets or OffsetsConfig(),
+        transactions=transactions or TransactionsConfig(),
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from pylog import limits
 from pylog.arguments import check_option_names, checked_int
-from pylog.config import Durability, OffsetsConfig, TopicConfig
+from pylog.config import Durability, OffsetsConfig, TopicConfig, TransactionsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
@@ -33,6 +33,7 @@ class StoreOptions:
     tick_interval_ms: int | None = None
     committed: Committed | None = None
     offsets: OffsetsConfig = field(default_factory=OffsetsConfig)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES
     cleaner_io_max_bytes_per_second: float | None = None
 
@@ -42,6 +43,8 @@ class StoreOptions:
         object.__setattr__(self, "durability", Durability.of(self.durability))
         if not isinstance(self.offsets, OffsetsConfig):
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
+        if not isinstance(self.transactions, TransactionsConfig):
+            raise InvalidArgumentError(f"transactions={self.transactions!r} is not a pylog.TransactionsConfig")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None or name != "tick_interval_ms":  # None there means no background ticks

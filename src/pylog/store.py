@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
-from pylog import trace
+from pylog import limits, trace
 from pylog.clock import Clock
-from pylog.config import AlterTopicArguments, CreateTopicArguments, topic_options
+from pylog.config import AlterTopicArguments, CreateTopicArguments, Durability, topic_options
 from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.groups.admin import Group
     from pylog.producer.config import ProducerArguments
     from pylog.producer.producer import Producer
+    from pylog.transactions.transaction import Transaction
 
 
 class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
@@ -67,11 +68,13 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         members = LivingMembers(manager.fs, writable=manager.writable)
         self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
         manager.root.forget_deleted(self._offsets.forget_topic)
-        self._clients = OpenClients(manager, self._offsets, clock)
+        self._clients = OpenClients(manager, self._offsets, clock, options)
         self._measures = Measures(manager, self._offsets)
         committed = options.committed or self._offsets.position
         self._offset_store = offset_store(self._offsets)
-        self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due)
+        if manager.writable:
+            self._clients.settle()
+        self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due, self._clients.settle)
         if manager.writable and options.tick_interval_ms is not None:
             self._upkeep.begin(options.tick_interval_ms)
         trace.line(trace.STORE_OPENED, path=path, mode=self.mode)
@@ -408,6 +411,35 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         >>> store.close()
         """
         return self._clients.consumer(topics, options)
+
+    def transaction(
+        self,
+        transactional_id: str | None = None,
+        *,
+        timeout_ms: int = 60_000,
+        durability: Durability | str | None = None,
+        compression: str | None = None,
+        buffer_bytes: int = limits.TRANSACTION_BUFFER_BYTES,
+    ) -> Transaction:
+        """Begins a transaction: its records and offsets become visible to `read_committed` readers all or none.
+
+        Args:
+            transactional_id: names the program that writes. A newer instance with the same id fences older ones, and what they
+                have left open is aborted. None for atomic writes without an id.
+            timeout_ms: how long the transaction may stay open, in milliseconds.
+            durability: of the records and of the outcome; by default, the store's.
+            compression: the name of a codec; by default, each topic's.
+            buffer_bytes: records are written when so many bytes are waiting, and at the commit.
+
+        Returns:
+            The `Transaction`, a context manager: the end of the block commits, and an exception aborts.
+
+        Raises:
+            InvalidTransactionStateError: the id has an open transaction in this store.
+            InvalidArgumentError, ReadOnlyError: an argument is invalid, or the store is open for reading.
+            IllegalStateError: a broker's directory that has no transactions yet.
+        """
+        return self._clients.transactions.transaction(transactional_id, timeout_ms, durability, compression, buffer_bytes)
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 

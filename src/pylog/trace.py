@@ -88,6 +88,14 @@ DIRECTORY_REPLACED: Final = Event(
     "log", "directory replaced", "Found another directory or file under the name of an open one", logging.ERROR
 )
 WRITING_FAILED: Final = Event("log", "failed", "Stopped all writes to a log", logging.ERROR)
+TRANSACTION_ABORTED: Final = Event("transactions", "aborted", "Aborted the transaction of a transactional id")
+ORPHAN_ABORTED: Final = Event("transactions", "orphan aborted", "Aborted a transaction that was left open in a partition")
+TRANSACTION_INCOMPLETE: Final = Event(
+    "transactions", "incomplete", "Could not write all markers of a transaction", logging.WARNING
+)
+TRANSACTIONS_UNREADABLE: Final = Event(
+    "transactions", "unreadable", "Could not read the states of transactions, so none of them was finished", logging.WARNING
+)
 PRODUCERS_EXPIRED: Final = Event("log", "producers expired", "Removed the state of idle producers")
 
 RECOVERED: Final = Event("recovery", "recovered", "Checked the end of a log that was not closed cleanly")

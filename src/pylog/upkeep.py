@@ -29,14 +29,21 @@ class Upkeep:
         options: how the store is opened.
         committed: gives the offset that a retention group will read next; None if it has committed none.
         expire_offsets: deletes the committed offsets that have expired at a time of the wall clock, if that is due.
+        settle: finishes the transactions that dead processes have left.
     """
 
     def __init__(
-        self, manager: LogManager, options: StoreOptions, committed: Committed, expire_offsets: Callable[[int], object]
+        self,
+        manager: LogManager,
+        options: StoreOptions,
+        committed: Committed,
+        expire_offsets: Callable[[int], object],
+        settle: Callable[[], object],
     ) -> None:
         self._manager = manager
         self._committed = committed
         self._expire_offsets = expire_offsets
+        self._settle = settle
         self._buffer_size = options.cleaner_dedupe_buffer_size
         self._ending = False
         rate = options.cleaner_io_max_bytes_per_second
@@ -66,8 +73,8 @@ class Upkeep:
         compacted = [
             TopicPartition(topic.name, number) for topic in topics if topic.config.is_compacted for number in topic.partition_ids
         ]
-        tasks = [partial(self._deleted, key, now) for key in keys]
-        others = [partial(self._expire, now), partial(self._compact, compacted, now)]
+        tasks: list[Callable[[], int]] = [partial(self._deleted, key, now) for key in keys]
+        others = [partial(self._finish), partial(self._expire, now), partial(self._compact, compacted, now)]
         return sum(for_each_partition([*tasks, *others]))
 
     def _now_ms(self, given: int | None) -> int:
@@ -75,6 +82,10 @@ class Upkeep:
 
     def _deleted(self, key: TopicPartition, now_ms: int) -> int:
         return self._retain(key, now_ms, dry_run=False).segments
+
+    def _finish(self) -> int:
+        self._settle()
+        return 0  # segments were deleted
 
     def _expire(self, now_ms: int) -> int:
         self._expire_offsets(now_ms)

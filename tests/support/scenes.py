@@ -263,6 +263,60 @@ def a_directory_is_removed(path: Path) -> None:
     store.close()
 
 
+FEW_TRANSACTIONS = pylog.TransactionsConfig(topic_num_partitions=1)
+
+
+def left_open(path: Path) -> None:
+    """A transaction that its process leaves open."""
+    with opened(path, transactions=FEW_TRANSACTIONS) as store:
+        store.create_topic("orders")
+        transaction = store.transaction("billing")
+        transaction.append("orders", b"x")
+        transaction.flush()
+
+
+@scene("TRANSACTION_ABORTED")
+def dead_transactions_are_aborted(path: Path) -> None:
+    left_open(path)
+    opened(path).close()
+
+
+@scene("ORPHAN_ABORTED")
+def orphans_are_aborted(path: Path) -> None:
+    left_open(path)
+    with pylog.open(path, "r") as store:
+        assert store.log("__transaction_state").end_offset == 2
+    for file in (path / "__transaction_state-0").iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    (path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        (path / checkpoint).unlink(missing_ok=True)
+    with opened(path, transactions=FEW_TRANSACTIONS) as store:
+        store.log("orders")
+
+
+@scene("TRANSACTION_INCOMPLETE")
+def markers_cannot_be_written(path: Path) -> None:
+    left_open(path)
+    file = path / "orders-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    data[30] ^= 1
+    file.write_bytes(data)
+    (path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    opened(path).close()
+
+
+@scene("TRANSACTIONS_UNREADABLE")
+def states_cannot_be_read(path: Path) -> None:
+    left_open(path)
+    file = path / "__transaction_state-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    data[70] ^= 1
+    file.write_bytes(data)
+    opened(path).close()
+
+
 @scene("PRODUCERS_EXPIRED")
 def producers_expire(path: Path) -> None:
     clock = ManualClock(NOW)

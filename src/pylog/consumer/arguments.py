@@ -30,7 +30,7 @@ def checked_partitions(given: Collection[object]) -> list[TopicPartition]:
 
 
 def checked_times(given: object) -> list[tuple[TopicPartition, Any]]:
-    """Returns partitions with the timestamps that are asked for. The timestamps are not checked."""
+    """Returns partitions with the requested timestamps. The timestamps are not checked."""
     if not isinstance(given, Mapping):
         raise InvalidTypeError(f"{given!r} is not a mapping of partitions to timestamps, as in {{('orders', 0): 1700000000000}}")
     return [(checked_partition(partition), timestamp) for partition, timestamp in given.items()]

@@ -9,7 +9,8 @@ from pylog import limits
 from pylog.errors import InvalidTopicError
 from pylog.record.types import TopicPartition
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", TRANSACTION_STATE_TOPIC, "__share_group_state", "__cluster_metadata"})
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 

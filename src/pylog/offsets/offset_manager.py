@@ -61,7 +61,8 @@ class GroupView(NamedTuple):
     directory: str
 
 
-def _view(partition: OffsetsPartition, image: Image, name: bytes) -> GroupView:
+def view_of(partition: OffsetsPartition, image: Image, name: bytes) -> GroupView:
+    """Returns a group as an image of its partition has it."""
     return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), partition.directory)
 
 
@@ -165,7 +166,7 @@ class OffsetManager:
 
     def _refuse_members_of(self, partition: OffsetsPartition, group_id: str, name: bytes) -> None:
         with partition.image() as image:
-            self.refuse_members(group_id, _view(partition, image, name))
+            self.refuse_members(group_id, view_of(partition, image, name))
 
     def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
@@ -353,7 +354,7 @@ class OffsetManager:
         def on_image(partition: OffsetsPartition) -> Result | None:
             with partition.image() as image:
                 found = image.groups.get(name)
-                return None if found is None or not found.exists else action(_view(partition, image, name))
+                return None if found is None or not found.exists else action(view_of(partition, image, name))
 
         return self._topic.on_partition(group_id, on_image)
 
@@ -383,7 +384,7 @@ class OffsetManager:
 
         def act(partition: OffsetsPartition) -> None:
             with partition.exclusively() as image:
-                items = list(decide(_view(partition, image, name)))
+                items = list(decide(view_of(partition, image, name)))
                 if items:
                     partition.append(items, self.clock.now_ms(), durability, check=check)
 
@@ -437,7 +438,7 @@ class OffsetManager:
                 {*image.pending_of(name), *_partition_keys_in(group, waiting.get(name, ()))},
                 now_ms,
                 retention_ms,
-                has_living_members=lambda name=name: bool(self.members.living(_view(partition, image, name))),  # type: ignore[misc]
+                has_living_members=lambda name=name: bool(self.members.living(view_of(partition, image, name))),  # type: ignore[misc]
             )
             for name, group in image.groups.items()
             if group.exists

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, TypeVar
 
-from pylog import limits
 from pylog.config import OffsetsConfig
-from pylog.errors import ClosedError, CorruptionError, IllegalStateError, UnknownTopicOrPartitionError
+from pylog.errors import CorruptionError, IllegalStateError
 from pylog.fs import FileSystem, join
-from pylog.internal_topic import TRIES, InternalTopic
+from pylog.internal_topic import InternalTopic
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC, group_name, partition_of_group
 from pylog.topics.signs import META_PROPERTIES
-
-Result = TypeVar("Result")
 
 
 class OffsetsTopic(InternalTopic[OffsetsPartition]):
@@ -33,42 +28,6 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
         options = {"cleanup_policy": "compact", "segment_bytes": config.topic_segment_bytes}
         super().__init__(manager, OFFSETS_TOPIC, OffsetsPartition, config.topic_num_partitions, **options)
         self._fs = fs
-        self._count = 0  # of partitions of the topic, 0 as long as it is not known
-        self._numbers: dict[str, int] = {}  # group → partition
-
-    def on_partition(self, group_id: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
-        """Runs an action on the partition of a group. Returns None if the topic does not exist and must not be created."""
-        tries = TRIES
-        while True:
-            try:
-                partition = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
-                if partition is None and make:
-                    self.create()
-                    partition = self._partition_of(group_id)
-                return None if partition is None else action(partition, *given)
-            except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
-                tries -= 1
-                if not tries:
-                    if make or isinstance(error, ClosedError):
-                        raise
-                    return None  # nothing can be committed where there is no partition
-                self.forget()
-
-    def _partition_of(self, group_id: str) -> OffsetsPartition | None:
-        number = self._numbers.get(group_id)
-        if number is None:
-            count = self._count
-            if not count:
-                ids = self.partition_ids()
-                if not ids:
-                    return None
-                count = self._count = ids[-1] + 1
-            number = self._number_of(group_id, count)
-        with self._guard:
-            if len(self._numbers) >= limits.GROUP_NUMBERS:
-                self._numbers.clear()  # many groups may not exist any more
-            self._numbers[group_id] = number
-            return self._opened(number)
 
     def _number_of(self, group_id: str, count: int) -> int:
         """The partition that a group has its records in, or would have.
@@ -101,10 +60,3 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
                 if any(partition_of_group(group_name(name), count) != number for name in image.groups):
                     return False
         return True
-
-    def forget(self) -> None:
-        """Forgets the partitions: the topic was deleted, and may have been created again."""
-        super().forget()
-        with self._guard:
-            self._count = 0
-            self._numbers.clear()

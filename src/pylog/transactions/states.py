@@ -38,6 +38,11 @@ class TransactionOutcome(Enum):
     ABORTED = "aborted"
     UNKNOWN = "unknown"
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the transaction is committed or aborted."""
+        return self in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED)
+
 
 # ---- init: a new incarnation (rules 3.2, 3.3, 12) ----------------------------------------------------------------------------
 

@@ -385,7 +385,7 @@ STORE: Final[dict[str, Read | str]] = {
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),
-    **dict.fromkeys(("retain", "producer"), "writes"),
+    **dict.fromkeys(("retain", "producer", "transaction"), "writes"),
     **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),
 }
 CONSUMER: Final[dict[str, Read | str]] = {

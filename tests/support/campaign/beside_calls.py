@@ -218,6 +218,23 @@ def produce_arrow(caller: Caller) -> None:
         caller.note(found.offsets[0], value)
 
 
+def transact(caller: Caller) -> None:
+    """Commits one transaction and aborts another one. A change may stop either: then the block aborts it."""
+    value = new_value()
+    with caller.store.transaction() as transaction:
+        transaction.append("t", value, key=b"k", partition=0)
+        transaction.append_many("t", [(value, value)], partition=0)
+        transaction.append_arrow("t", pa.table({"key": [value], "value": [value]}), partition=0)
+        transaction.flush()
+    assert transaction.outcome == "committed"
+    caller.note(transaction.offsets[pylog.TopicPartition("t", 0)][0].start, value)
+    given_up = caller.store.transaction()
+    given_up.append("t", value, partition=0)
+    given_up.send_offsets("transact", {("t", 0): 0})
+    given_up.abort()
+    assert given_up.outcome == "aborted"
+
+
 def produce_async(caller: Caller) -> None:
     async def work() -> None:
         producer = aio.AsyncProducer(caller.store.producer())
@@ -359,6 +376,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         **dict.fromkeys(("check", "verify"), judge_reports),
         "flush": flush,
         "producer": produce,
+        "transaction": transact,
         "consumer": consume,
         "serve_metrics": "serves the text of `metrics`: tests/monitoring",
         "group": administer,
@@ -374,6 +392,9 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         **dict.fromkeys(("send", "flush", "close", "partitions_for_topic"), produce),
         "send_arrow": produce_arrow,
     },
+    pylog.Transaction: dict.fromkeys(
+        ("abort", "append", "append_arrow", "append_many", "commit", "flush", "offsets", "outcome", "send_offsets"), transact
+    ),
     pylog.FutureRecordMetadata: {
         **dict.fromkeys(("done", "get"), produce),
         **dict.fromkeys(("result", "exception", "failed", "succeeded"), "as `get` and `done`"),

@@ -33,7 +33,7 @@ from pylog.directory.locks import ByteLock
 
 API: Final = Path(__file__).parents[2] / "api.txt"
 _ENTRY: Final = re.compile(r"(pylog(?:\.aio)?)\.(?:([A-Z]\w+)\.)?(\w+)(\(|:)")
-_OF_STORES: Final = {"Store", "Log", "Producer", "Consumer", "Group", "OffsetStore", "FutureRecordMetadata"}
+_OF_STORES: Final = {"Store", "Transaction", "Log", "Producer", "Consumer", "Group", "OffsetStore", "FutureRecordMetadata"}
 _CLASSES: Final = _OF_STORES | {"AsyncConsumer", "AsyncProducer", "ConsumerRebalanceListener"}
 NO_OPERATIONS: Final = {  # a program implements them; `Consumer.subscribe` calls them
     "ConsumerRebalanceListener.on_partitions_assigned",
@@ -58,7 +58,9 @@ class Scene:
         self.file = os.path.join(self.root, "offsets.csv")
         self.number = 0
         config = pylog.OffsetsConfig(topic_num_partitions=1, topic_segment_bytes=50_000)
-        self.store = self._last.enter_context(pylog.open(self.path, durability=pylog.Durability.OS, offsets=config))
+        few = pylog.TransactionsConfig(topic_num_partitions=1, topic_segment_bytes=50_000)
+        opened = pylog.open(self.path, durability=pylog.Durability.OS, offsets=config, transactions=few)
+        self.store = self._last.enter_context(opened)
         self.store.create_topic("t", segment_bytes=50_000, retention_bytes=100_000)
         self.store.create_topic("c", cleanup_policy="compact", segment_bytes=5_000)
         self.log = self.store.log("t")
@@ -286,6 +288,18 @@ def _async_producer_of_its_own(s: Scene) -> None:
     asyncio.run(use())
 
 
+_OF_TRANSACTIONS: Final = ("append", "append_arrow", "append_many", "commit", "flush", "offsets", "outcome", "send_offsets")
+
+
+def _transacted(s: Scene, transactional_id: str | None) -> None:
+    with s.store.transaction(transactional_id) as transaction:
+        transaction.append("t", b"x" * 100)
+        transaction.append_many("t", [b"x" * 100] * 5)
+        transaction.append_arrow("t", TABLE)
+        transaction.flush()
+        transaction.send_offsets("transacted", {T: s.log.start_offset})
+
+
 def _start(s: Scene) -> int:
     return s.log.start_offset
 
@@ -308,6 +322,9 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Store.producer": _producer_that_closes,
     "Store.serve_metrics": lambda s: s.store.serve_metrics(0).close(),
     "Store.start_and_end_offsets": lambda s: s.store.start_and_end_offsets([T]),
+    "Store.transaction": lambda s: _transacted(s, "transactional"),
+    **dict.fromkeys((f"Transaction.{name}" for name in _OF_TRANSACTIONS), lambda s: _transacted(s, None)),
+    "Transaction.abort": lambda s: s.store.transaction("aborted").abort(),
     "Store.topic": lambda s: s.store.topic("t"),
     "Log.append": lambda s: s.log.append(b"x" * 100),
     "Log.append_arrow": lambda s: s.log.append_arrow(TABLE),

@@ -90,7 +90,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="groups_are_empty_while_their_topic_is_made",
-        file="pylog/offsets/topic.py",
+        file="pylog/internal_topic.py",
         text="                    if make or isinstance(error, ClosedError):\n",
         replacement="                    if True:\n",
         tests=("tests/offsets/test_internal_topics.py::test_groups_are_empty_while_the_topic_is_half_made",),
@@ -205,8 +205,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="commits_do_not_check_their_topic",
         file="pylog/offsets/offset_manager.py",
-        text="durability, check=items.check)",
-        replacement="durability)",
+        text="level, check=items.check)",
+        replacement="level)",
         tests=(
             "tests/groups/test_deleted_topics.py::test_a_commit_that_arrives_after_this_store_deleted_its_topic_is_refused",
             "tests/groups/test_deleted_topics.py::test_a_commit_that_arrives_after_its_topic_was_deleted_elsewhere_is_refused[deleted]",

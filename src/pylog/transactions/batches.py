@@ -1,0 +1,116 @@
+"""The records that a transaction has buffered, by partition, and the batches that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pylog.config import TopicConfig
+from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
+from pylog.log.arguments import rows_of
+from pylog.log.options import limit_of
+from pylog.partitioner import DefaultPartitioner
+from pylog.record.few import Piece, joined_rows
+from pylog.record.format import HEADER_SIZE
+from pylog.record.from_arrow import rows_from_arrow
+from pylog.record.types import TopicPartition
+from pylog.topics.topic import Topic
+
+
+class Buffer:
+    """Records of one topic, in the order in which they were given.
+
+    Args:
+        topic: the topic.
+        batch_size: bytes of records without keys that go to one partition before another is chosen.
+    """
+
+    def __init__(self, topic: Topic, batch_size: int) -> None:
+        self._topic = topic.name
+        self._partitions = np.array(topic.partition_ids, np.int64)
+        self._known = frozenset(topic.partition_ids)
+        self._partitioner = DefaultPartitioner(batch_size)
+
+    def split(self, items: Sequence[Any], partition: int | None, now_ms: int) -> Iterator[tuple[TopicPartition, Piece]]:
+        """Returns the rows of a list of records, by partition. Records are as for `Log.append_many`."""
+        if not items:
+            return
+        rows = rows_of(items, now_ms)
+        if partition is not None:
+            yield self._named(partition), rows
+        elif len(self._known) == 1:
+            yield self._named(int(self._partitions[0])), rows
+        else:
+            keys = [item[0] if isinstance(item, tuple) else None for item in items]
+            for chosen, chosen_rows in self._by_partition(self._choose(keys, rows)):
+                yield chosen, rows_of([items[row] for row in chosen_rows.tolist()], now_ms)
+
+    def split_table(self, table: Any, partition: int | None, now_ms: int) -> Iterator[tuple[TopicPartition, Piece]]:
+        """Returns the rows of an Arrow table, by partition. Columns are as for `Log.append_arrow`."""
+        for batch in table.to_batches() if isinstance(table, pa.Table) else [table]:
+            for rows in rows_from_arrow(batch, now_ms):
+                if partition is not None or len(self._known) == 1:
+                    yield self._named(int(self._partitions[0]) if partition is None else partition), rows
+                    continue
+                keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * len(rows)
+                for chosen, chosen_rows in self._by_partition(self._choose(keys, rows)):
+                    for part in rows_from_arrow(batch.take(pa.array(chosen_rows)), now_ms):
+                        yield chosen, part
+
+    def _named(self, partition: int) -> TopicPartition:
+        if partition not in self._known:
+            names = f"its partitions are {sorted(self._known)[:20]}"
+            raise UnknownTopicOrPartitionError(f"topic {self._topic!r} has no partition {partition!r}; {names}")
+        return TopicPartition(self._topic, partition)
+
+    def _choose(self, keys: Sequence[Any], rows: Piece) -> np.ndarray[Any, np.dtype[np.int64]]:
+        given = [key.encode() if isinstance(key, str) else key for key in keys]
+        sizes = np.full(len(given), max(1, rows.size_bound // max(1, len(given))), np.int64)
+        return self._partitions[self._partitioner.choose(pa.array(given, pa.binary()), sizes, len(self._partitions))]
+
+    def _by_partition(
+        self, chosen: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> Iterator[tuple[TopicPartition, np.ndarray[Any, np.dtype[np.int64]]]]:
+        for partition in np.unique(chosen).tolist():
+            yield TopicPartition(self._topic, partition), np.flatnonzero(chosen == partition)
+
+
+def batches_of(pieces: Sequence[Piece], config: TopicConfig, partition: TopicPartition) -> Iterator[Piece]:
+    """Joins rows of one partition, and splits them, into as few batches as the topic's limit allows.
+
+    Raises:
+        InvalidRecordError: a record has no key, and the topic is compacted.
+    """
+    limit = limit_of(config)
+    if config.is_compacted and any(rows.lacks_a_key() for rows in pieces):
+        raise InvalidRecordError(
+            f"a record for {partition.topic!r} has no key, and the topic is compacted, which would lose it; give it a key"
+        )
+    together: list[Piece] = []
+    size = 0
+    for rows in (part for piece in pieces for part in _split(piece, limit)):
+        if together and size + _size(rows) > limit:
+            yield joined_rows(together)
+            together, size = [], 0
+        together.append(rows)
+        size += _size(rows)
+    if together:
+        yield joined_rows(together)
+
+
+def _size(rows: Piece) -> int:
+    """An upper bound of the bytes of the rows in a batch."""
+    return rows.size_bound - len(rows) * HEADER_SIZE  # the bound counts a header for each record
+
+
+def _split(rows: Piece, limit: int) -> Iterator[Piece]:
+    """Halves rows until they fit. A single record that is too large is refused when it is appended."""
+    if len(rows) == 1 or _size(rows) <= limit:
+        yield rows
+        return
+    columns, half = rows.columns(), len(rows) // 2
+    yield from _split(columns.slice(0, half), limit)
+    yield from _split(columns.slice(half, len(rows)), limit)

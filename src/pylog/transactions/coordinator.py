@@ -1,0 +1,287 @@
+"""`TransactionCoordinator`: the steps of the protocol, each of which any process may take over (transactions 4 to 7).
+
+No process must run for them: the next process that opens the directory finishes transactions that a dead one has left. No thread
+holds the locks of two partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from pylog import trace
+from pylog.clock import Clock
+from pylog.config import Durability, TransactionsConfig
+from pylog.errors import (
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    PylogError,
+    TransactionAbortedError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log.partition_log import PartitionLog
+from pylog.log.producer_state import OpenTransaction
+from pylog.log.writing.refitting import marker_request
+from pylog.log_manager import LogManager
+from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
+from pylog.transactions import deadlines, markers, states
+from pylog.transactions.deadlines import TransactionDeadlines
+from pylog.transactions.markers import Marker
+from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
+from pylog.transactions.owners import TransactionOwners
+from pylog.transactions.producer_ids import new_producer_id
+from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
+
+_TOLD: Final = "a newer instance or an administrator aborts it"
+_HEARTBEAT_S: Final = 3.0  # between two checks of open transactions, as a rule
+
+
+class TransactionCoordinator:
+    """Begins, decides and finishes the transactions of a store, and those that dead processes have left.
+
+    Args:
+        manager, clock: of the store.
+        config: of the store.
+        owners: knows which transactions belong to processes that live.
+
+    Attributes:
+        topic: the states of the transactional ids.
+    """
+
+    def __init__(self, manager: LogManager, config: TransactionsConfig, clock: Clock, owners: TransactionOwners) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._owners = owners
+        self.topic = TransactionsTopic(manager, config, clock)
+        self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
+        self._overdue: frozenset[str] = frozenset()
+
+    # ---- an incarnation ------------------------------------------------------------------------------------------------------
+
+    def init(self, transactional_id: str, timeout_ms: int) -> ProducerIdAndEpoch:
+        """Begins a new incarnation of an id: finishes what the last one has left, and fences it (rule 12).
+
+        Returns:
+            The producer id and epoch of its first transaction.
+        """
+        while True:
+            self.finish(transactional_id, abort=True)
+            try:
+                made = self.topic.change(
+                    transactional_id, partial(self._initialised, transactional_id, timeout_ms), Durability.OS
+                )
+            except InvalidTransactionStateError:
+                continue  # an older incarnation has begun a transaction meanwhile
+            assert made is not None
+            return made.identity
+
+    def _initialised(self, transactional_id: str, timeout_ms: int, current: TransactionMetadata | None) -> TransactionMetadata:
+        now_ms = self._clock.now_ms()
+        return states.init(current, transactional_id, timeout_ms=timeout_ms, now_ms=now_ms, new_producer_id=new_producer_id)
+
+    # ---- an open transaction -------------------------------------------------------------------------------------------------
+
+    def begin(
+        self, transactional_id: str, mine: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], owner: TransactionOwner
+    ) -> None:
+        """Makes a transaction known, with the partitions that it is about to write to (rule 1).
+
+        The record before is durable before the first batch: a power loss must not keep the batch and lose the record (rule 2).
+        """
+        level = Durability.OS
+        if owner.is_synced and not self.topic.is_durable(transactional_id):
+            level = Durability.SYNC
+        now_ms = self._clock.now_ms()
+        self.topic.change(transactional_id, lambda current: states.begin(current, mine, partitions, owner, now_ms), level)
+
+    def add_partitions(self, transactional_id: str, mine: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+        """Makes more partitions of an open transaction known."""
+        now_ms = self._clock.now_ms()
+        self.topic.change(
+            transactional_id, lambda current: states.add_partitions(current, mine, partitions, now_ms), Durability.OS
+        )
+
+    def check_append(self, transactional_id: str, mine: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+        """Raises unless a transaction may append to a partition. The caller holds the partition's lock (rule 3)."""
+        states.check_append(self.topic.state_of(transactional_id), mine, partition)
+
+    def append(
+        self,
+        transactional_id: str,
+        partition: TopicPartition,
+        batch: TransactionalBatch,
+        pieces: Sequence[Any],
+        now_ms: int,
+        compression: str | None,
+        level: Durability,
+    ) -> range:
+        """Appends one batch of an open transaction, and returns its offsets."""
+        log = self._manager.log(*partition)
+        mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
+        check = partial(self.check_append, transactional_id, mine, partition)
+        append = partial(log.append, now_ms, list(pieces), compression, level, batch, True, check=check)
+        try:
+            return append().offsets
+        except InvalidTransactionStateError as error:
+            if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset (rule 4)
+                raise
+            return append().offsets
+
+    # ---- the decision --------------------------------------------------------------------------------------------------------
+
+    def prepare_commit(
+        self, transactional_id: str, mine: ProducerIdAndEpoch, written: Mapping[TopicPartition, int], level: Durability
+    ) -> TransactionMetadata:
+        """Decides that a transaction is committed. All its data is durable before (rule 5)."""
+        now_ms = self._clock.now_ms()
+        made = self.topic.change(
+            transactional_id,
+            lambda current: states.prepare_commit(current, mine, written, now_ms, new_producer_id),
+            level,
+        )
+        assert made is not None
+        return made
+
+    def prepare_abort(self, transactional_id: str, mine: ProducerIdAndEpoch) -> TransactionMetadata:
+        """Decides that a transaction is aborted."""
+        now_ms = self._clock.now_ms()
+        made = self.topic.change(
+            transactional_id, lambda current: states.prepare_abort(current, mine, now_ms, new_producer_id), Durability.OS
+        )
+        assert made is not None
+        return made
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def finish(self, transactional_id: str, *, abort: bool) -> TransactionMetadata | None:
+        """Finishes what is prepared, and aborts what is open, if that is due (transactions 6.1). Any process may do it.
+
+        Args:
+            transactional_id: the id.
+            abort: true to abort an open transaction even if its owner lives.
+
+        Returns:
+            The state of the id as this call has left it; None if it has none.
+        """
+        current = self.topic.state_of(transactional_id)
+        reason = _TOLD if abort else None if current is None else self._why_due(current)
+        if current is not None and current.state is TransactionState.ONGOING and reason is not None:
+            try:
+                current = self.prepare_abort(transactional_id, current.identity)
+            except (InvalidTransactionStateError, ProducerFencedError, TransactionAbortedError):
+                current = self.topic.state_of(transactional_id)  # another process was faster
+            else:
+                trace.line(trace.TRANSACTION_ABORTED, **_facts(current), reason=reason)
+        if current is None or not current.state.is_prepared:
+            return current
+        return self.write_markers(current)
+
+    def _why_due(self, current: TransactionMetadata) -> str | None:
+        lives = current.owner is not None and self._owners.is_alive(current.owner.byte)
+        overdue = current.transactional_id in self._overdue
+        return deadlines.why_due(current, owner_lives=lives, is_overdue=overdue, now_ms=self._clock.now_ms())
+
+    def write_markers(self, prepared: TransactionMetadata) -> TransactionMetadata | None:
+        """Writes the markers of a prepared transaction, and notes that it is complete (rules 7 to 11)."""
+        committed = prepared.state is TransactionState.PREPARE_COMMIT
+        synced = committed and (prepared.owner is None or prepared.owner.is_synced)
+        level = Durability.SYNC if synced else Durability.OS
+        if synced:
+            self.topic.make_durable(prepared.transactional_id)
+        epoch = self.topic.coordinator_epoch(prepared.transactional_id)
+        for partition in prepared.partitions:
+            self._write_marker(partition, prepared, epoch, level)
+        now_ms = self._clock.now_ms()
+        made = self.topic.change(
+            prepared.transactional_id, lambda current: states.complete(current, prepared, now_ms), Durability.OS
+        )
+        return made or self.topic.state_of(prepared.transactional_id)
+
+    def _write_marker(
+        self, partition: TopicPartition, prepared: TransactionMetadata, coordinator_epoch: int, level: Durability
+    ) -> None:
+        try:
+            log = self._manager.log(*partition)
+            with log.exclusively():
+                epoch = _open_epoch(log, prepared.producer_id)
+                marker = markers.marker_for(prepared, epoch)
+                if marker is not None:
+                    self._append_marker(log, marker, coordinator_epoch, level)
+                elif level == Durability.SYNC:
+                    log.flush()  # another process may have written it, and not synced it
+        except UnknownTopicOrPartitionError:
+            return  # the topic was deleted
+
+    def abort_orphan(self, log: PartitionLog, mine: ProducerIdAndEpoch) -> bool:
+        """Aborts an older open transaction of the same producer in a partition (rule 4). Returns whether there was one."""
+        with log.exclusively():
+            epoch = _open_epoch(log, mine.producer_id)
+            if epoch is None or epoch >= mine.producer_epoch:
+                return False
+            self._append_marker(log, markers.orphan_marker(mine.producer_id, epoch), 0, Durability.OS)
+            return True
+
+    def _append_marker(self, log: PartitionLog, marker: Marker, coordinator_epoch: int, level: Durability) -> None:
+        batch = MarkerBatch(marker.producer_id, marker.epoch, -1)
+        log.commit(marker_request(self._clock.now_ms(), batch, coordinator_epoch, level, committed=marker.is_commit))
+
+    # ---- what dead processes have left ---------------------------------------------------------------------------------------
+
+    def settle(self) -> int:
+        """Finishes what dead processes have left. Returns how many transactions that were.
+
+        A transaction that cannot be finished now, because a log is damaged or the disk is full, is left to the next call.
+        """
+        found, failed = self.topic.each_partition(TransactionsPartition.undecided)
+        undecided = [state for left in found.values() for state in left]
+        self._overdue = self._deadlines.overdue(undecided, self._clock.monotonic())
+        due = [state for state in undecided if state.state.is_prepared or self._why_due(state)]
+        for state in due:
+            try:
+                self.finish(state.transactional_id, abort=False)
+            except PylogError as error:
+                trace.line(trace.TRANSACTION_INCOMPLETE, **_facts(state), reason=str(error))
+        for damage in failed.values():
+            trace.line(trace.TRANSACTIONS_UNREADABLE, reason=str(damage))
+        return len(due)
+
+    def sweep(self, log: PartitionLog) -> int:
+        """Finishes the open transactions of a partition that are due, and aborts its orphans: those that no id knows (rule 14).
+
+        Returns:
+            How many orphans there were.
+        """
+        ended = 0
+        for found in open_transactions(log):
+            identity = ProducerIdAndEpoch(found.producer_id, found.epoch)
+            state = self.topic.state_of_producer(found.producer_id)
+            kind = markers.judge(state, identity, log.partition)
+            if kind is markers.OpenTransactionKind.KNOWN and state is not None:
+                self.finish(state.transactional_id, abort=False)
+            elif kind is markers.OpenTransactionKind.ORPHAN:
+                ended += self._abort_orphan(log, found)
+        return ended
+
+    def _abort_orphan(self, log: PartitionLog, orphan: OpenTransaction) -> bool:
+        with log.exclusively():
+            if orphan not in open_transactions(log):
+                return False
+            self._append_marker(log, markers.orphan_marker(orphan.producer_id, orphan.epoch), 0, Durability.OS)
+        facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
+        trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")
+        return True
+
+
+def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
+    """Returns the open transactions of a partition now, by their first offsets. Takes the partition's lock."""
+    with log.writer().current() as writer:
+        return writer.producers.open_transactions()
+
+
+def _open_epoch(log: PartitionLog, producer_id: int) -> int | None:
+    return next((each.epoch for each in open_transactions(log) if each.producer_id == producer_id), None)
+
+
+def _facts(state: TransactionMetadata) -> dict[str, Any]:
+    return {"transactional_id": state.transactional_id, "producer_id": state.producer_id, "epoch": state.producer_epoch}

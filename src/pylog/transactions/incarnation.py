@@ -1,0 +1,169 @@
+"""`Incarnation`: the use of a transactional id by one store, until the store is closed or a newer one takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from weakref import ReferenceType
+
+from pylog import trace
+from pylog.clock import Clock
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError, PylogError, TransactionAbortedError
+from pylog.log_manager import LogManager
+from pylog.offsets.offset_manager import OffsetManager, PartitionLike
+from pylog.offsets.pending import append_pending
+from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.record.few import Piece
+from pylog.record.types import OffsetAndMetadata, TopicPartition, TransactionalBatch
+from pylog.topics.topic import Topic
+from pylog.transactions import states
+from pylog.transactions.coordinator import TransactionCoordinator
+from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner
+
+
+class Incarnation:
+    """The use of a transactional id.
+
+    Args:
+        transactional_id: the id.
+        timeout_ms: how long its transactions may stay open, in milliseconds.
+        owner_byte: the byte of `pylog.lock` that shows that the owner lives.
+        manager, offsets, coordinator: of the store.
+
+    Attributes:
+        transactional_id: as given.
+        clock, path: of the store.
+        current: the last transaction of the id in this store.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        owner_byte: int,
+        manager: LogManager,
+        offsets: OffsetManager,
+        coordinator: TransactionCoordinator,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.clock: Clock = manager.clock
+        self.path = manager.path
+        self.current: ReferenceType[Any] | None = None
+        self._owner_byte = owner_byte
+        self._manager = manager
+        self._offsets = offsets
+        self._coordinator = coordinator
+        self._timeout_ms = timeout_ms
+        self._next: ProducerIdAndEpoch | None = None  # numbers of the next transaction, if the last one is complete
+        self._last: ProducerIdAndEpoch | None = None  # numbers of the last one
+
+    def init(self) -> None:
+        """Fences older instances of the id, and aborts what they have open."""
+        self._next = self._coordinator.init(self.transactional_id, self._timeout_ms)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction of the id is in use in this store."""
+        found = None if self.current is None else self.current()
+        return found is not None and found.outcome == "open"
+
+    def topic(self, name: str) -> Topic:
+        """Returns a topic."""
+        return self._manager.topic(name)
+
+    # ---- the steps of a transaction ------------------------------------------------------------------------------------------
+
+    def begin(self, partitions: Sequence[TopicPartition], level: Durability) -> ProducerIdAndEpoch:
+        """Makes a transaction known. Returns the producer id and epoch of its batches.
+
+        Raises:
+            ProducerFencedError: a newer instance uses the id.
+        """
+        if self._last is None and self._next is None:
+            self.init()
+        mine = self._next or self._following()
+        self._last, self._next = mine, None
+        self._coordinator.begin(self.transactional_id, mine, partitions, TransactionOwner.of(self._owner_byte, level))
+        return mine
+
+    def _following(self) -> ProducerIdAndEpoch:
+        """Finishes the last transaction, which was interrupted or has failed. Returns the numbers of the next one."""
+        last, name = self._last, self.transactional_id
+        assert last is not None
+        state = self._coordinator.topic.state_of(name)
+        outcome = states.outcome_of(state, last)
+        if outcome is states.TransactionOutcome.OPEN:
+            state = self._coordinator.prepare_abort(name, last)
+        if state is not None and state.state.is_prepared and states.outcome_of(state, last).is_decided:
+            state = self._coordinator.write_markers(state)
+        is_own = state is not None and state.state.is_complete and states.last_transaction(state) == last
+        return state.identity if is_own and state is not None else last  # the next step tells if another instance has the id
+
+    def add_partitions(self, mine: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None:
+        """Makes more partitions known."""
+        self._coordinator.add_partitions(self.transactional_id, mine, partitions)
+
+    def append(
+        self, partition: TopicPartition, batch: TransactionalBatch, rows: Piece, compression: str | None, level: Durability
+    ) -> range:
+        """Appends one batch, and returns its offsets."""
+        now_ms = self.clock.now_ms()
+        return self._coordinator.append(self.transactional_id, partition, batch, [rows], now_ms, compression, level)
+
+    def prepare_commit(
+        self, mine: ProducerIdAndEpoch, ends: Mapping[TopicPartition, int], level: Durability
+    ) -> TransactionMetadata:
+        """Decides that the transaction is committed."""
+        return self._coordinator.prepare_commit(self.transactional_id, mine, ends, level)
+
+    def outcome_of(self, mine: ProducerIdAndEpoch) -> states.TransactionOutcome:
+        """Returns what became of a transaction, as far as the last record of the id tells."""
+        return states.outcome_of(self._coordinator.topic.state_of(self.transactional_id), mine)
+
+    def complete(self, prepared: TransactionMetadata) -> None:
+        """Writes the markers of a committed transaction. If that fails, it is still committed, and completed later."""
+        try:
+            self._take_next(self._coordinator.write_markers(prepared))
+        except PylogError as error:
+            facts = {"transactional_id": self.transactional_id, "producer_id": prepared.producer_id}
+            trace.line(trace.TRANSACTION_INCOMPLETE, **facts, epoch=prepared.producer_epoch, reason=str(error))
+
+    def abort(self, mine: ProducerIdAndEpoch) -> None:
+        """Aborts the transaction, unless another process has."""
+        try:
+            prepared = self._coordinator.prepare_abort(self.transactional_id, mine)
+        except TransactionAbortedError:
+            return  # `begin` finishes it
+        self._take_next(self._coordinator.write_markers(prepared))
+
+    def _take_next(self, state: TransactionMetadata | None) -> None:
+        if state is not None and state.state.is_complete:
+            self._next = state.identity
+
+    # ---- offsets -------------------------------------------------------------------------------------------------------------
+
+    def check_offsets(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> None:
+        """Raises if offsets cannot be committed for a group."""
+        if not isinstance(offsets, Mapping):
+            raise InvalidArgumentError(f"offsets of type {type(offsets).__name__} are not a mapping of partitions to offsets")
+        self._offsets.items(group_id, offsets)
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """Returns the partition that has the records of a group."""
+        number = self._offsets.with_partition(group_id, lambda partition: partition.number)
+        return TopicPartition(OFFSETS_TOPIC, number)
+
+    def append_offsets(
+        self,
+        partition: TopicPartition,
+        batch: TransactionalBatch,
+        group_id: str,
+        offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
+        level: Durability,
+    ) -> range:
+        """Appends the offsets of a group, pending until the transaction ends. Returns the offsets of the records."""
+        mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
+        check = partial(self._coordinator.check_append, self.transactional_id, mine, partition)
+        return append_pending(self._offsets, group_id, offsets, batch, level, check)

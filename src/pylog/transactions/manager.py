@@ -1,0 +1,103 @@
+"""`TransactionManager`: begins the transactions of a store, and finishes those that dead processes have left."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+from weakref import ref
+
+from pylog import limits
+from pylog.arguments import checked_int
+from pylog.clock import Clock
+from pylog.config import Durability, TransactionsConfig
+from pylog.errors import InvalidArgumentError, InvalidTransactionStateError
+from pylog.log_manager import LogManager
+from pylog.offsets.offset_manager import OffsetManager
+from pylog.transactions.coordinator import TransactionCoordinator
+from pylog.transactions.incarnation import Incarnation
+from pylog.transactions.owners import TransactionOwners
+from pylog.transactions.transaction import Transaction, new_transaction
+
+_ANONYMOUS: Final = "pylog-anonymous-"
+
+
+class TransactionManager:
+    """The transactions of a store.
+
+    Args:
+        manager, offsets, clock: of the store.
+        config: of the store.
+        durability: of transactions without a durability of their own.
+
+    Attributes:
+        coordinator: the steps of the protocol.
+        config: as given.
+    """
+
+    def __init__(
+        self, manager: LogManager, offsets: OffsetManager, clock: Clock, config: TransactionsConfig, durability: Durability
+    ) -> None:
+        self._manager = manager
+        self._offsets = offsets
+        assert manager.locks is not None
+        self._owners = TransactionOwners(manager.locks.owner)
+        self.config = config
+        self._durability = durability
+        self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
+        self._guard = threading.Lock()
+        self._incarnations: dict[str, Incarnation] = {}
+
+    def transaction(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        durability: Durability | str | None,
+        compression: str | None,
+        buffer_bytes: int,
+    ) -> Transaction:
+        """See `Store.transaction`."""
+        timeout = checked_int("timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
+        size = checked_int("buffer_bytes", buffer_bytes, 0, limits.INT64_MAX)
+        level = self._durability if durability is None else Durability.of(durability)
+        with self._guard:
+            if transactional_id is None:
+                incarnation = self._anonymous(timeout)
+            else:
+                incarnation = self._of(_checked_id(transactional_id), timeout)
+            made = new_transaction(incarnation, level, compression, size)
+            incarnation.current = ref(made)
+            return made
+
+    def _of(self, transactional_id: str, timeout_ms: int) -> Incarnation:
+        known = self._incarnations.get(transactional_id)
+        if known is None:
+            made = self._begun(transactional_id, timeout_ms, self._owners.take())
+            made.init()
+            return made
+        if known.is_open:
+            message = f"the transactional id {transactional_id!r} has an open transaction in this store"
+            raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
+        return known
+
+    def _anonymous(self, timeout_ms: int) -> Incarnation:
+        """Returns the use of an id for transactions without one (transactions 2.6)."""
+        for name, known in self._incarnations.items():
+            if name.startswith(_ANONYMOUS) and not known.is_open:
+                return known
+        byte, number = self._owners.take_anonymous()
+        return self._begun(f"{_ANONYMOUS}{number}", timeout_ms, byte)
+
+    def _begun(self, transactional_id: str, timeout_ms: int, owner_byte: int) -> Incarnation:
+        made = Incarnation(transactional_id, timeout_ms, owner_byte, self._manager, self._offsets, self.coordinator)
+        self._incarnations[transactional_id] = made
+        return made
+
+    def settle(self) -> int:
+        """Finishes what dead processes have left. Returns how many transactions that were."""
+        return self.coordinator.settle()
+
+
+def _checked_id(given: object) -> str:
+    if not isinstance(given, str) or not given or len(given.encode(errors="replace")) > limits.MAX_GROUP_BYTES:
+        raise InvalidArgumentError(f"transactional id {given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
+    return given

@@ -1,0 +1,332 @@
+"""`Transaction`: one transaction of a store, from its first record to its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import pyarrow as pa
+
+from pylog.arguments import is_int
+from pylog.config import Durability
+from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name, internal_topic
+from pylog.errors import (
+    InvalidArgumentError,
+    InvalidRecordError,
+    InvalidTransactionStateError,
+    PylogError,
+    StorageFailedError,
+)
+from pylog.factory_made import FactoryMade
+from pylog.log.arguments import checked_items
+from pylog.offsets.offset_manager import PartitionLike
+from pylog.record.few import Piece
+from pylog.record.types import Header, OffsetAndMetadata, TopicPartition, TransactionalBatch
+from pylog.transactions import states
+from pylog.transactions.batches import Buffer, batches_of
+from pylog.transactions.incarnation import Incarnation
+from pylog.transactions.metadata import ProducerIdAndEpoch
+
+_Outcome = Literal["open", "committed", "aborted", "unknown"]
+_BATCH_SIZE: Final = 16_384  # Kafka's batch.size: bytes of records without keys that go to one partition
+
+
+class Transaction(FactoryMade, factory="Store.transaction"):
+    """Records for any partitions, and committed offsets, that become visible to `read_committed` readers all or none.
+
+    A context manager: the end of the block commits, and an exception aborts. Created by `Store.transaction`. One thread uses it
+    at a time.
+
+    Attributes:
+        transactional_id: the id.
+
+    >>> import pylog, tempfile
+    >>> with pylog.open(tempfile.mkdtemp()) as store:
+    ...     _ = store.create_topic("invoices")
+    ...     _ = store.create_topic("audit")
+    ...     with store.transaction("billing") as txn:
+    ...         txn.append("invoices", b"9.50", key=b"42")
+    ...         txn.append("audit", b"invoice for 42")
+    ...     txn.outcome, [record.value for record in store.log("audit").records(isolation_level="read_committed")]
+    ('committed', [b'invoice for 42'])
+    """
+
+    def _begin(self, incarnation: Incarnation, durability: Durability, compression: str | None, buffer_bytes: int) -> None:
+        self.transactional_id = incarnation.transactional_id
+        self._incarnation = incarnation
+        self._level = durability
+        self._compression = compression
+        self._buffer_bytes = buffer_bytes
+        self._buffers: dict[str, Buffer] = {}
+        self._waiting: dict[TopicPartition, list[Piece]] = {}
+        self._waiting_bytes = 0
+        self._offsets: dict[str, dict[PartitionLike, int | OffsetAndMetadata]] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, list[range]] = {}
+        self._mine: ProducerIdAndEpoch | None = None  # once the transaction is known in `__transaction_state`
+        self._outcome: _Outcome = "open"
+        self._failure: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.transactional_id!r}, {self._outcome})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._outcome != "open":
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except PylogError as failed:  # the exception of the block is the one to raise
+            error.add_note(f"the transaction could not be aborted now ({failed}); the next one that opens the store aborts it")
+
+    @property
+    def outcome(self) -> str:
+        """One of "open", "committed", "aborted" and "unknown".
+
+        It is unknown after a sync of the decision has failed: open the store again, and ask `store.transactions.describe`.
+        """
+        if self._outcome == "unknown" and self._failure is None and self._mine is not None:  # `commit` was interrupted
+            found = self._incarnation.outcome_of(self._mine)
+            return self._outcome if found is states.TransactionOutcome.UNKNOWN else found.value
+        return self._outcome
+
+    @property
+    def offsets(self) -> dict[TopicPartition, list[range]]:
+        """The offsets of the records that were written so far, by partition: a range for each batch."""
+        return {partition: list(ranges) for partition, ranges in self._written.items() if partition.topic not in INTERNAL_TOPICS}
+
+    # ---- records -------------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[Header] | None = None,
+        partition: int | None = None,
+        timestamp: Any = None,
+    ) -> None:
+        """Adds one record.
+
+        Args:
+            topic: the name of a topic.
+            value: bytes, or None for a tombstone.
+            key: bytes, or None. Equal keys go to the same partition, as with Kafka's producers.
+            headers: pairs of a name and bytes or None.
+            partition: the number of a partition; by default, the key decides.
+            timestamp: milliseconds since 1970 or a datetime; by default, now.
+
+        Raises:
+            InvalidTransactionStateError: the transaction has ended, or an earlier call has failed: abort it.
+            UnknownTopicOrPartitionError, InvalidTopicError, InvalidRecordError: nothing was added.
+            PylogError: as `flush`, once the buffer is full.
+        """
+        self.append_many(topic, [(key, value, headers or (), timestamp)], partition=partition)
+
+    def append_many(self, topic: str, items: Sequence[Any], *, partition: int | None = None) -> None:
+        """Adds records.
+
+        Args:
+            topic: the name of a topic.
+            items: as for `Log.append_many`: values, or tuples of a key, a value, headers and a timestamp.
+            partition: as for `append`.
+
+        Raises:
+            PylogError: as `append`.
+        """
+        self._check_open()
+        buffer, number = self._buffer_of(topic), _checked_partition(partition)
+        self._add(buffer.split(checked_items(items), number, self._incarnation.clock.now_ms()))
+
+    def append_arrow(self, topic: str, data: Any, *, partition: int | None = None) -> None:
+        """Adds the rows of a `pyarrow.Table` or `RecordBatch`, with the columns of `Log.append_arrow`.
+
+        Args:
+            topic: the name of a topic.
+            data: the rows.
+            partition: as for `append`.
+
+        Raises:
+            PylogError: as `append`.
+        """
+        self._check_open()
+        if not isinstance(data, pa.Table | pa.RecordBatch):
+            raise InvalidRecordError(f"append_arrow takes a pyarrow.Table or RecordBatch, not {type(data).__name__}")
+        buffer, number = self._buffer_of(topic), _checked_partition(partition)
+        self._add(buffer.split_table(data, number, self._incarnation.clock.now_ms()))
+
+    def send_offsets(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> None:
+        """Adds the offsets of a consumer group: the group goes on from them if, and only if, the transaction is committed.
+
+        Args:
+            group_id: the group's name. It must have no active members.
+            offsets: by partition, the offset of the next record that the group will read.
+
+        Raises:
+            NonEmptyGroupError: the group has active members.
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError, InvalidArgumentError: nothing was added.
+        """
+        self._check_open()
+        self._incarnation.check_offsets(group_id, offsets)
+        known = self._offsets.setdefault(group_id, {})
+        for partition, given in offsets.items():
+            offset = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+            known[TopicPartition(*partition)] = offset
+
+    def _buffer_of(self, topic: str) -> Buffer:
+        found = self._buffers.get(topic)
+        if found is None:
+            check_topic_name(topic)
+            if topic in INTERNAL_TOPICS:
+                raise internal_topic(topic, self._incarnation.path)
+            found = self._buffers[topic] = Buffer(self._incarnation.topic(topic), _BATCH_SIZE)
+        return found
+
+    def _add(self, parts: Iterable[tuple[TopicPartition, Piece]]) -> None:
+        for partition, rows in list(parts):  # all are checked before the first is added
+            self._waiting.setdefault(partition, []).append(rows)
+            self._waiting_bytes += rows.size_bound
+        if self._waiting_bytes >= self._buffer_bytes:
+            self.flush()
+
+    # ---- writing -------------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Writes the buffered records to their logs, where `read_committed` readers do not see them before the commit.
+
+        Raises:
+            ProducerFencedError: a newer instance uses the id.
+            TransactionAbortedError: another process has aborted the transaction.
+            PylogError: as `Log.append`. After any error only `abort` is possible.
+        """
+        self._check_open()
+        try:
+            self._write()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _write(self) -> None:
+        partitions = list(self._waiting)
+        if not partitions:
+            return
+        self._register(partitions)
+        for partition in partitions:
+            config = self._incarnation.topic(partition.topic).config
+            for rows in batches_of(self._waiting[partition], config, partition):
+                self._put(partition, rows)
+            del self._waiting[partition]
+        self._waiting_bytes = 0
+
+    def _register(self, partitions: Sequence[TopicPartition]) -> None:
+        """Makes partitions known in `__transaction_state` before anything of the transaction is in them."""
+        if self._mine is None:
+            self._mine = self._incarnation.begin(partitions, self._level)
+        elif not self._sequences.keys() >= set(partitions):
+            self._incarnation.add_partitions(self._mine, partitions)
+        for partition in partitions:
+            self._sequences.setdefault(partition, 0)
+
+    def _put(self, partition: TopicPartition, rows: Piece) -> None:
+        batch = self._next_batch(partition)
+        self._note(partition, self._incarnation.append(partition, batch, rows, self._compression, self._level))
+
+    def _next_batch(self, partition: TopicPartition) -> TransactionalBatch:
+        assert self._mine is not None
+        return TransactionalBatch(*self._mine, self._sequences[partition])
+
+    def _note(self, partition: TopicPartition, offsets: range) -> None:
+        self._written.setdefault(partition, []).append(offsets)
+        self._sequences[partition] += len(offsets)
+
+    def _write_offsets(self) -> None:
+        for group_id, offsets in self._offsets.items():
+            partition = self._incarnation.offsets_partition(group_id)
+            self._register([partition])
+            batch = self._next_batch(partition)
+            self._note(partition, self._incarnation.append_offsets(partition, batch, group_id, offsets, self._level))
+        self._offsets.clear()
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Writes what is buffered, and commits. When it returns, `read_committed` readers see all of the transaction.
+
+        A commit is kept as an append of the transaction's durability is, whatever process is killed: also if this one dies
+        before it returns, all of the transaction becomes visible, or none of it.
+
+        Raises:
+            ProducerFencedError, TransactionAbortedError, InvalidTransactionStateError: it was not committed.
+            SyncFailedError: the outcome is unknown until the store is opened again.
+            PylogError: as `flush`.
+
+        Cost: at `SYNC`, two syncs for each partition, and two more.
+        """
+        self._check_open()
+        try:
+            self._write()
+            self._write_offsets()
+        except BaseException as error:
+            self._failure = error
+            raise
+        if self._mine is None:
+            self._outcome = "committed"  # there is nothing in it
+            return
+        self._outcome = "unknown"  # until the decision is written
+        try:
+            ends = {partition: ranges[-1].stop for partition, ranges in self._written.items()}
+            prepared = self._incarnation.prepare_commit(self._mine, ends, self._level)
+        except PylogError as error:
+            self._failure = error
+            if not isinstance(error, StorageFailedError):
+                self._outcome = "open"
+            raise
+        self._outcome = "committed"
+        self._incarnation.complete(prepared)
+
+    def abort(self) -> None:
+        """Drops what is buffered, and aborts what is written: `read_committed` readers never see it. May be called twice.
+
+        Raises:
+            InvalidTransactionStateError: the transaction is committed, or its outcome is unknown.
+            StorageFailedError: the abort could not be written; the next one that opens the store aborts the transaction.
+        """
+        if self._outcome == "aborted":
+            return
+        if self._outcome != "open":
+            raise InvalidTransactionStateError(
+                f"the transaction of {self.transactional_id!r} cannot be aborted: its outcome is {self._outcome!r}"
+            )
+        self._waiting.clear()
+        self._offsets.clear()
+        self._outcome = "aborted"
+        if self._mine is not None:
+            self._incarnation.abort(self._mine)
+
+    def _check_open(self) -> None:
+        if self._outcome != "open":
+            message = f"the transaction of {self.transactional_id!r} has ended: its outcome is {self._outcome!r}"
+            raise InvalidTransactionStateError(f"{message}; begin another one with store.transaction")
+        if self._failure is not None:
+            message = f"a call of the transaction of {self.transactional_id!r} has failed ({self._failure})"
+            raise InvalidTransactionStateError(f"{message}; abort it")
+
+
+def _checked_partition(partition: Any) -> int | None:
+    if partition is not None and not is_int(partition):
+        raise InvalidArgumentError(f"partition={partition!r} is not an int")
+    return partition
+
+
+def new_transaction(incarnation: Incarnation, durability: Durability, compression: str | None, buffer_bytes: int) -> Transaction:
+    """Creates a transaction, for `Store.transaction`."""
+    made = Transaction.__new__(Transaction)
+    made._begin(incarnation, durability, compression, buffer_bytes)
+    return made
