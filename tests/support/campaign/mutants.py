@@ -35,16 +35,23 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 
 _AGAIN = "no workload tries a deletion again on a full disk: tests/test_store.py does, and sees the order of the calls"
 
+_COPIES = "only the backup before a repair copies whole files: tests/tools make its calls fail"
+_FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
+
 # Calls that nobody misses, by their place and their number there: what does the same for a crash.
 NOT_NEEDED_AFTER_A_CRASH = {
     "rename 1 in pylog.log.recovery.loader._finish_truncation": "it spares readers that outlive a process: see test_trimming",
     "rename 1 in pylog.fs.derived.set_aside": "a directory that has a derived file's name again is set aside again",
     "sync_directory 1 in pylog.topics.changes.TopicChanges._decide": _AGAIN,
     "sync_directory 1 in pylog.log.maintenance.trimming._remove_indexes": "leader epochs are replaced next, in that directory",
+    "sync 1 in pylog.fs.extents.copy_file": _COPIES,
+    "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
 }
 
 IN_NO_WORKLOAD = {
     "rename 1 in pylog.fs.derived.set_aside": "no workload has directories in the way: tests/log/test_derived_files.py has",
+    "sync 1 in pylog.fs.extents.copy_file": _COPIES,
+    "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
     "sync_directory 1 in pylog.topics.changes.TopicChanges._decide": _AGAIN,
 }
 
