@@ -34,6 +34,7 @@ class LeaderEpochCache:
 
     Attributes:
         entries: the leader epochs now.
+        is_left_out: a full disk had no room for the file.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class LeaderEpochCache:
         self.entries = entries
         self._fs, self._directory = fs, directory
         self._is_derived = is_derived
-        self._is_left_out = False  # a full disk had no room for the file
+        self.is_left_out = False
 
     @property
     def last(self) -> int:
@@ -72,7 +73,7 @@ class LeaderEpochCache:
 
     def complete(self) -> None:
         """Writes the file if a full disk had no room for it, and has now."""
-        if self._is_left_out:
+        if self.is_left_out:
             with left_out_if_full():
                 self._write_file(self.entries)
 
@@ -83,7 +84,7 @@ class LeaderEpochCache:
         except StorageFailedError as error:
             if error.errno not in NO_ROOM or not error.passes or not self._is_derived():
                 raise
-            self._is_left_out = True
+            self.is_left_out = True
             path = join(self._directory, LEADER_EPOCH_CHECKPOINT)
             remove_derived(self._fs, path)
             self._fs.sync_directory(self._directory)
@@ -92,7 +93,7 @@ class LeaderEpochCache:
 
     def _write_file(self, epochs: list[EpochEntry]) -> None:
         write_epochs(self._fs, self._directory, epochs)
-        self._is_left_out = False
+        self.is_left_out = False
 
 
 def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:

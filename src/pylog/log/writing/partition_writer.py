@@ -383,6 +383,9 @@ class PartitionWriter:
         """Removes the files of deleted segments that no reader uses any more: the call that deleted them was one until now."""
         with self.lock:
             self.pending_deletions.sweep()
+        if self.writer is not None and self.writer.epochs.is_left_out:
+            with self.current() as writer:
+                writer.epochs.complete()  # now there is room
 
     def reload(self) -> None:
         """Loads the log again after a truncation, and prepares it for the next write. Under both locks."""
