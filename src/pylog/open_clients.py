@@ -15,6 +15,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.options import StoreOptions
+from pylog.topics.signs import META_PROPERTIES
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
@@ -90,11 +91,19 @@ class OpenClients:
                 )
             return self._transactions
 
-    def settle(self) -> None:
-        """Finishes the transactions that dead processes have left, when a store is opened for writing and later."""
+    def begin(self) -> None:
+        """Finishes the transactions that dead processes have left, when a store is opened for writing.
+
+        In a broker's directory that waits for the first tick: opening it writes nothing.
+        """
         manager = self._manager
         manager.found_unstable = self._found_unstable
-        if manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
+        if not manager.fs.exists(join(manager.path, META_PROPERTIES)):
+            self.settle()
+
+    def settle(self) -> None:
+        """Finishes the transactions that dead processes have left."""
+        if self._manager.fs.exists(join(self._manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
             self.transactions.settle()
 
     def _found_unstable(self, log: PartitionLog) -> None:

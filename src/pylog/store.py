@@ -73,7 +73,7 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         committed = options.committed or self._offsets.position
         self._offset_store = offset_store(self._offsets)
         if manager.writable:
-            self._clients.settle()
+            self._clients.begin()
         self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due, self._clients.settle)
         if manager.writable and options.tick_interval_ms is not None:
             self._upkeep.begin(options.tick_interval_ms)

@@ -21,13 +21,17 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+# Scenarios that shorten no file: the call to refuse is not there.
+NO_SUCH_CALL = {(scenario, "truncate EIO") for scenario in ("append", "trim", "topics")}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_each_call_may_fail_once_or_forever_and_nothing_acknowledged_is_lost(scenario: str, fault: str) -> None:
     for forever in (False, True):
         executions, problems = sweep(scenario, fault, forever=forever)
         assert not problems, "\n".join([f"{len(problems)} problems", *problems[:SHOWN]])
-        assert executions > 1  # there was such a call
+        assert (executions > 1) == ((scenario, fault) not in NO_SUCH_CALL)
 
 
 def test_a_case_without_a_fault_is_refused_nothing() -> None:

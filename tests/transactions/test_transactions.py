@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import pylog
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
-from pylog.transactions.coordinator import open_transactions
+from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
 
 FEW: dict[str, Any] = {
     "transactions": pylog.TransactionsConfig(topic_num_partitions=2),
@@ -243,6 +244,32 @@ def test_threads_commit_each_with_an_id_of_its_own(store: Store) -> None:
         thread.join()
     assert len(committed(store, "out")) == 4 * 5 * 3
     assert open_ones(store, "out") == 0
+
+
+@pytest.mark.damaged("a batch of one of its partitions")
+def test_a_decided_transaction_waits_for_a_damaged_log_and_is_not_noted_as_complete(tmp_path: Path) -> None:
+    killed = pylog.StorageFailedError("the process is killed here")
+    with pylog.open(tmp_path, **FEW) as store:
+        store.create_topic("out", partition_count=2)
+        with (
+            patch.object(TransactionCoordinator, "write_markers", side_effect=killed),
+            store.transaction("billing") as transaction,
+        ):
+            transaction.append("out", b"whole", partition=0)
+            transaction.append("out", b"whole", partition=1)
+        assert transaction.outcome == "committed"
+    file = tmp_path / "out-1" / f"{0:020}.log"
+    sound = file.read_bytes()
+    file.write_bytes(bytes([*sound[:30], sound[30] ^ 1, *sound[31:]]))
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with pylog.open(tmp_path, **FEW) as store:
+        found = store._clients.transactions.coordinator.topic.state_of("billing")
+        assert found is not None
+        assert found.state.kafka_name == "PrepareCommit"
+    file.write_bytes(sound)
+    (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    with pylog.open(tmp_path, **FEW) as store:
+        assert committed(store, "out") == [b"whole", b"whole"]
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from pylog.transactions.deadlines import TransactionDeadlines
 from pylog.transactions.markers import Marker
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.owners import TransactionOwners
-from pylog.transactions.producer_ids import new_producer_id
+from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
 from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
 _TOLD: Final = "a newer instance or an administrator aborts it"
@@ -229,12 +229,15 @@ class TransactionCoordinator:
     # ---- what dead processes have left ---------------------------------------------------------------------------------------
 
     def settle(self) -> int:
-        """Finishes what dead processes have left. Returns how many transactions that were.
+        """Finishes what dead processes of pylog have left. Returns how many transactions that were.
+
+        A broker's transactions are left to the broker, or to the next instance of their id: to open a broker's directory changes
+        nothing in it but what is appended.
 
         A transaction that cannot be finished now, because a log is damaged or the disk is full, is left to the next call.
         """
         found, failed = self.topic.each_partition(TransactionsPartition.undecided)
-        undecided = [state for left in found.values() for state in left]
+        undecided = [state for left in found.values() for state in left if state.owner is not None]
         self._overdue = self._deadlines.overdue(undecided, self._clock.monotonic())
         due = [state for state in undecided if state.state.is_prepared or self._why_due(state)]
         for state in due:
@@ -247,17 +250,21 @@ class TransactionCoordinator:
         return len(due)
 
     def sweep(self, log: PartitionLog) -> int:
-        """Finishes the open transactions of a partition that are due, and aborts its orphans: those that no id knows (rule 14).
+        """Finishes pylog's open transactions of a partition that are due, and aborts orphans: those that no id knows (rule 14).
+
+        Those of a broker's producers are not looked up: that would open `__transaction_state` for writing.
 
         Returns:
             How many orphans there were.
         """
         ended = 0
         for found in open_transactions(log):
+            if is_of_a_broker(found.producer_id):
+                continue
             identity = ProducerIdAndEpoch(found.producer_id, found.epoch)
             state = self.topic.state_of_producer(found.producer_id)
             kind = markers.judge(state, identity, log.partition)
-            if kind is markers.OpenTransactionKind.KNOWN and state is not None:
+            if kind is markers.OpenTransactionKind.KNOWN and state is not None and state.owner is not None:
                 self.finish(state.transactional_id, abort=False)
             elif kind is markers.OpenTransactionKind.ORPHAN:
                 ended += self._abort_orphan(log, found)
@@ -274,13 +281,18 @@ class TransactionCoordinator:
 
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
-    """Returns the open transactions of a partition now, by their first offsets. Takes the partition's lock."""
-    with log.writer().current() as writer:
-        return writer.producers.open_transactions()
+    """Returns the open transactions of a partition now, by their first offsets. Takes the partition's lock; writes nothing."""
+    side = log.writer()
+    with side.inspecting():
+        producers = side.loaded.producers if side.writer is None else side.writer.producers
+        return [] if producers is None else producers.open_transactions()
 
 
 def _open_epoch(log: PartitionLog, producer_id: int) -> int | None:
-    return next((each.epoch for each in open_transactions(log) if each.producer_id == producer_id), None)
+    """Returns the epoch of a producer's open transaction, ready to write its marker. Raises CorruptionError for a damaged log."""
+    with log.writer().current() as writer:
+        found = writer.producers.open_transactions()
+    return next((each.epoch for each in found if each.producer_id == producer_id), None)
 
 
 def _facts(state: TransactionMetadata) -> dict[str, Any]:
