@@ -29,6 +29,7 @@ IMPORTING = {  # modules that import by a name; none of these names comes from a
     "compat/__main__.py",
     "compat/installing.py",
     "compat/modules.py",
+    "monitoring/monitor.py",
     "record/kernel.py",
     "testing/__init__.py",
 }

@@ -393,7 +393,7 @@ def test_each_descriptor_of_the_file_system_is_opened_where_others_are_released_
         for path in sorted((Path(pylog.__file__).parent / "fs").glob("*.py"))
         for line in path.read_text().splitlines()
         if re.search(r"\bos\.(open|scandir|dup)\(|\bmmap\.mmap\(", line)
-        and "nothing = os.open(os.sep" not in line  # closing does without it, and must not release others
+        and "opened = os.open(os.sep" not in line  # closing does without it, and must not release others
     ]
     assert not found, "call these through `pylog.fs.open_files.opening`"
 

@@ -269,7 +269,7 @@ def test_a_repair_that_fails_anywhere_is_finished_by_the_next_one(tmp_path: Path
         faulty.fail(fault, number)
         try:
             repair(str(root), policy, execute=True, fs=faulty)
-            assert not faulty.fired
+            assert not faulty.fired or fault == "write ENOSPC"  # without room, optional files are left out
         except PylogError:
             failed += 1
             assert staying.items() <= readable(root, damaged).items(), number

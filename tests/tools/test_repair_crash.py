@@ -91,7 +91,7 @@ def test_the_power_may_go_at_any_moment_of_a_repair(policy: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", ["_copied", "_write_log", "settle"])
+@pytest.mark.parametrize("function", ["copy_file", "_write_log", "settle"])
 def test_a_repair_without_its_syncs_is_found_out(function: str):
     def syncs(site: CallSite) -> bool:
         return site.kind in (SYNC, SYNC_DIRECTORY) and site.function.endswith(function)

@@ -139,13 +139,15 @@ class FaultyFileSystem:
     >>> fs = FaultyFileSystem(MemoryFileSystem())
     >>> store = pylog.open("/shop", fs=fs)
     >>> log = store.create_topic("orders") and store.log("orders")
+    >>> log.append(b"placed")
+    0
     >>> fs.fail("write ENOSPC")
     >>> log.append(b"paid")
     Traceback (most recent call last):
     pylog.errors.StorageFailedError: cannot write ...
     >>> fs.heal()
     >>> log.append(b"paid")
-    0
+    1
     >>> store.close()
     """
 

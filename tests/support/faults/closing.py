@@ -33,6 +33,11 @@ def _sent(store: pylog.Store) -> None:
         producer.close()
 
 
+def _transacted(store: pylog.Store) -> None:
+    with store.transaction("closed") as transaction:
+        transaction.append("t", b"acknowledged", partition=0)
+
+
 def _sent_arrow(store: pylog.Store) -> None:
     with store.producer() as producer:
         producer.send_arrow("t", pa.table({"value": [b"acknowledged"], "partition": pa.array([0], pa.int32())}))
@@ -127,6 +132,7 @@ CALLS: Final[dict[str, Call]] = {
     "append_arrow": lambda store: store.log("t").append_arrow(pa.table({"value": [b"acknowledged"] * 3})),
     "append_batch": lambda store: store.log("t").append_batch([b"acknowledged"], producer=pylog.ProducerBatch(1, 0, 0)),
     "exclusively": _exclusively,
+    "transaction": _transacted,
     "flush": lambda store: store.log("t").flush(),
     "delete_records": lambda store: store.log("t").delete_records(12),
     "truncate": lambda store: store.log("t").truncate(38),
