@@ -122,10 +122,10 @@ class Incarnation:
         """Returns what became of a transaction, as far as the last record of the id tells."""
         return states.outcome_of(self._coordinator.topic.state_of(self.transactional_id), mine)
 
-    def complete(self, prepared: TransactionMetadata) -> None:
+    def complete(self, mine: ProducerIdAndEpoch, prepared: TransactionMetadata) -> None:
         """Writes the markers of a committed transaction. If that fails, it is still committed, and completed later."""
         try:
-            self._take_next(self._coordinator.write_markers(prepared))
+            self._take_next(mine, self._coordinator.write_markers(prepared))
         except PylogError as error:
             facts = {"transactional_id": self.transactional_id, "producer_id": prepared.producer_id}
             trace.line(trace.TRANSACTION_INCOMPLETE, **facts, epoch=prepared.producer_epoch, reason=str(error))
@@ -136,10 +136,11 @@ class Incarnation:
             prepared = self._coordinator.prepare_abort(self.transactional_id, mine)
         except TransactionAbortedError:
             return  # `begin` finishes it
-        self._take_next(self._coordinator.write_markers(prepared))
+        self._take_next(mine, self._coordinator.write_markers(prepared))
 
-    def _take_next(self, state: TransactionMetadata | None) -> None:
-        if state is not None and state.state.is_complete:
+    def _take_next(self, mine: ProducerIdAndEpoch, state: TransactionMetadata | None) -> None:
+        """Takes the numbers of the next transaction, unless another thread has begun that already."""
+        if state is not None and state.state.is_complete and self._last == mine:
             self._next = state.identity
 
     # ---- offsets -------------------------------------------------------------------------------------------------------------

@@ -77,12 +77,21 @@ class Transaction(FactoryMade, factory="Store.transaction"):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._outcome != "open":
             return
-        if error is None:
-            self.commit()
+        if error is not None:
+            self._abort_after(error)
             return
         try:
-            self.abort()
-        except PylogError as failed:  # the exception of the block is the one to raise
+            self.commit()
+        except BaseException as failed:
+            self._abort_after(failed)
+            raise
+
+    def _abort_after(self, error: BaseException) -> None:
+        """Aborts because of an exception, which is the one to raise. Does nothing once the outcome may be decided."""
+        try:
+            if self.outcome == "open":
+                self.abort()
+        except PylogError as failed:
             error.add_note(f"the transaction could not be aborted now ({failed}); the next one that opens the store aborts it")
 
     @property
@@ -91,7 +100,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         It is unknown after a sync of the decision has failed: open the store again, and ask `store.transactions.describe`.
         """
-        if self._outcome == "unknown" and self._failure is None and self._mine is not None:  # `commit` was interrupted
+        may_ask = not isinstance(self._failure, StorageFailedError)
+        if self._outcome == "unknown" and may_ask and self._mine is not None:  # `commit` was interrupted
             found = self._incarnation.outcome_of(self._mine)
             return self._outcome if found is states.TransactionOutcome.UNKNOWN else found.value
         return self._outcome
@@ -289,7 +299,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
                 self._outcome = "open"
             raise
         self._outcome = "committed"
-        self._incarnation.complete(prepared)
+        self._incarnation.complete(self._mine, prepared)
 
     def abort(self) -> None:
         """Drops what is buffered, and aborts what is written: `read_committed` readers never see it. May be called twice.
@@ -298,17 +308,23 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             InvalidTransactionStateError: the transaction is committed, or its outcome is unknown.
             StorageFailedError: the abort could not be written; the next one that opens the store aborts the transaction.
         """
-        if self._outcome == "aborted":
+        outcome = self.outcome
+        if outcome == "aborted":
             return
-        if self._outcome != "open":
+        if outcome != "open":
             raise InvalidTransactionStateError(
-                f"the transaction of {self.transactional_id!r} cannot be aborted: its outcome is {self._outcome!r}"
+                f"the transaction of {self.transactional_id!r} cannot be aborted: its outcome is {outcome!r}"
             )
         self._waiting.clear()
         self._offsets.clear()
         self._outcome = "aborted"
-        if self._mine is not None:
+        if self._mine is None:
+            return
+        try:
             self._incarnation.abort(self._mine)
+        except InvalidTransactionStateError:  # it is decided otherwise
+            self._outcome = "unknown"
+            raise
 
     def _check_open(self) -> None:
         if self._outcome != "open":

@@ -85,4 +85,42 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         tests=("tests/transactions/test_deadlines.py::test_an_observer_that_was_suspended_or_whose_clock_jumps_aborts_nothing",),
         why="A machine that was suspended aborts the transactions of all living processes.",
     ),
+    Mutant(
+        name="a_block_whose_commit_fails_stays_open",
+        file="pylog/transactions/transaction.py",
+        text="            self._abort_after(failed)\n            raise\n",
+        replacement="            raise\n",
+        tests=("tests/transactions/test_interrupted.py::test_a_block_whose_commit_fails_aborts_and_the_id_can_be_used_again",),
+        why="The id of a block whose commit fails cannot be used again, and its records hold readers up.",
+    ),
+    Mutant(
+        name="an_interrupted_commit_cannot_be_aborted",
+        file="pylog/transactions/transaction.py",
+        text='        outcome = self.outcome\n        if outcome == "aborted":\n',
+        replacement='        outcome = self._outcome\n        if outcome == "aborted":\n',
+        tests=(
+            "tests/transactions/test_interrupted.py::test_an_interrupted_commit_leaves_an_outcome_that_can_be_asked_for_and_no_id_that_is_stuck",
+        ),
+        why="An interrupt in a commit leaves a transaction that can be neither committed nor aborted.",
+    ),
+    Mutant(
+        name="an_abort_that_is_too_late_says_aborted",
+        file="pylog/transactions/transaction.py",
+        text='        except InvalidTransactionStateError:  # it is decided otherwise\n            self._outcome = "unknown"\n',
+        replacement="        except InvalidTransactionStateError:  # it is decided otherwise\n",
+        tests=(
+            "tests/transactions/test_interrupted.py::test_an_abort_that_comes_too_late_does_not_call_a_committed_transaction_aborted",
+        ),
+        why="A committed transaction is called aborted, and the program writes its records again.",
+    ),
+    Mutant(
+        name="numbers_are_taken_twice",
+        file="pylog/transactions/incarnation.py",
+        text=" and self._last == mine:\n",
+        replacement=":\n",
+        tests=(
+            "tests/transactions/test_interrupted.py::test_threads_that_hand_an_id_over_at_the_decision_never_begin_with_numbers_that_are_used_up",
+        ),
+        why="A thread begins a transaction with the numbers of one that another thread has committed.",
+    ),
 )
