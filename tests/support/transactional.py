@@ -7,7 +7,7 @@ from typing import Any, Final
 import pylog
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
-from pylog.transactions.coordinator import open_transactions
+from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
 
 FEW: Final[dict[str, Any]] = {
     "transactions": pylog.TransactionsConfig(topic_num_partitions=2),
@@ -39,3 +39,8 @@ def count_open(store: Store, topic: str) -> int:
     """Returns how many transactions are open in the partitions of a topic."""
     partitions = store.topic(topic).partition_ids
     return sum(len(open_transactions(manager_of(store).log(topic, number))) for number in partitions)
+
+
+def coordinator_of(store: Store) -> TransactionCoordinator:
+    """Returns the steps of the protocol, as the store uses them."""
+    return store._clients.transactions.coordinator

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pylog import Durability, TopicPartition
-from pylog.transactions.deadlines import TransactionDeadlines, why_due
+from pylog import Durability, TopicPartition, TransactionAbortedError
+from pylog.testing import MemoryFileSystem
+from pylog.transactions.deadlines import TransactionDeadlines, opened_at, why_due
 from pylog.transactions.metadata import TransactionMetadata, TransactionOwner, TransactionState
+from support.transactional import committed, coordinator_of, new_store, opened
 
 NOW = 1_700_000_000_000
 OWNER = TransactionOwner.of(1 << 42, Durability.SYNC)
@@ -28,7 +30,7 @@ def test_the_next_transaction_of_an_id_has_its_own_time(change: dict[str, int]) 
     other = replace(OPEN, **change)  # type: ignore[arg-type]
     assert not deadlines.overdue([other], 14)
     assert not deadlines.overdue([other], 19)
-    assert deadlines.overdue([other], 24) == {"a"}
+    assert deadlines.overdue([other], 24) == {opened_at(other)}
 
 
 def test_a_transaction_that_was_at_rest_between_two_looks_has_its_own_time() -> None:
@@ -45,14 +47,14 @@ def test_an_observer_that_was_suspended_or_whose_clock_jumps_aborts_nothing() ->
     assert not deadlines.overdue([OPEN], 1_000_000)  # counts six seconds
     assert not deadlines.overdue([OPEN], 5)  # back: counts none
     assert not deadlines.overdue([OPEN], 8)
-    assert deadlines.overdue([OPEN], 9) == {"a"}
+    assert deadlines.overdue([OPEN], 9) == {opened_at(OPEN)}
 
 
 def test_a_transaction_without_time_is_due_at_the_second_look() -> None:
     deadlines = TransactionDeadlines(3)
     brief = replace(OPEN, timeout_ms=0)
     assert not deadlines.overdue([brief], 0)
-    assert deadlines.overdue([brief], 0) == {"a"}
+    assert deadlines.overdue([brief], 0) == {opened_at(brief)}
 
 
 def test_a_transaction_is_due_for_one_reason() -> None:
@@ -65,3 +67,24 @@ def test_a_transaction_is_due_for_one_reason() -> None:
     assert why_due(brokers, owner_lives=False, is_overdue=False, now_ms=NOW + 10_001) is not None
     for state in set(TransactionState) - {TransactionState.ONGOING}:
         assert why_due(replace(OPEN, state=state), owner_lives=False, is_overdue=True, now_ms=late) is None
+
+
+def test_the_time_that_a_transaction_has_used_up_never_aborts_the_next_one_of_its_id() -> None:
+    """The owner commits and begins the next transaction between another process's two looks: at the time, and at the state."""
+    fs = MemoryFileSystem()
+    with new_store(fs) as store, opened(fs) as other:
+        first = store.transaction("billing", timeout_ms=1000)
+        first.append("out", b"first", partition=0)
+        first.flush()
+        other.tick()
+        fs.clock.advance(3000)
+        other.tick()  # aborts the first one, and has its time in memory
+        with pytest.raises(TransactionAbortedError):
+            first.commit()
+        first.abort()
+        second = store.transaction("billing")
+        second.append("out", b"second", partition=0)
+        second.flush()
+        coordinator_of(other).finish("billing", abort=False)
+        second.commit()
+        assert committed(store, "out") == [b"second"]

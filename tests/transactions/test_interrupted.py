@@ -1,4 +1,4 @@
-"""Calls of a transaction that fail, are interrupted or come from several threads: what they leave, and what the next one finds."""
+"""Calls of a transaction that fail, are interrupted or come from several threads, and what they leave to the next one."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from pylog.log.writing.refitting import marker_request
 from pylog.log_manager import LogManager
 from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
 from pylog.transactions import deadlines, markers, states
-from pylog.transactions.deadlines import TransactionDeadlines
+from pylog.transactions.deadlines import OpenedAt, TransactionDeadlines
 from pylog.transactions.markers import Marker
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.owners import TransactionOwners
@@ -55,7 +55,7 @@ class TransactionCoordinator:
         self._owners = owners
         self.topic = TransactionsTopic(manager, config, clock)
         self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
-        self._overdue: frozenset[str] = frozenset()
+        self._overdue: frozenset[OpenedAt] = frozenset()
 
     # ---- an incarnation ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class TransactionCoordinator:
 
     def _why_due(self, current: TransactionMetadata) -> str | None:
         lives = current.owner is not None and self._owners.is_alive(current.owner.byte)
-        overdue = current.transactional_id in self._overdue
+        overdue = deadlines.opened_at(current) in self._overdue
         return deadlines.why_due(current, owner_lives=lives, is_overdue=overdue, now_ms=self._clock.now_ms())
 
     def write_markers(self, prepared: TransactionMetadata) -> TransactionMetadata | None:

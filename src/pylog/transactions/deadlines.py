@@ -13,12 +13,17 @@ from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata,
 from pylog.transactions.states import is_timed_out
 
 
-class _OpenSeen(NamedTuple):
-    """An open transaction, and for how many seconds it has been seen open."""
+class OpenedAt(NamedTuple):
+    """One open transaction: the next one of the same id is another one."""
 
+    transactional_id: str
     identity: ProducerIdAndEpoch
     start_timestamp_ms: int
-    seconds: float
+
+
+def opened_at(state: TransactionMetadata) -> OpenedAt:
+    """Returns which open transaction a state is about."""
+    return OpenedAt(state.transactional_id, state.identity, state.start_timestamp_ms)
 
 
 class TransactionDeadlines:
@@ -34,11 +39,11 @@ class TransactionDeadlines:
 
     def __init__(self, heartbeat_s: float) -> None:
         self._longest_gap = 2 * heartbeat_s
-        self._seen: dict[str, _OpenSeen] = {}
+        self._seen: dict[OpenedAt, float] = {}  # for how many seconds each was seen open
         self._looked: float | None = None
 
-    def overdue(self, states: Iterable[TransactionMetadata], now: float) -> frozenset[str]:
-        """Returns the ids whose transaction has been open for its timeout, as this observer has seen it.
+    def overdue(self, states: Iterable[TransactionMetadata], now: float) -> frozenset[OpenedAt]:
+        """Returns the transactions that have been open for their timeout, as this observer has seen it.
 
         Args:
             states: of all ids that are open; others are ignored.
@@ -51,12 +56,11 @@ class TransactionDeadlines:
         for state in states:
             if state.state is not TransactionState.ONGOING:
                 continue
-            last = before.get(state.transactional_id)
-            is_same = last is not None and last[:2] == (state.identity, state.start_timestamp_ms)
-            seconds = last.seconds + gap if last is not None and is_same else 0.0
-            self._seen[state.transactional_id] = _OpenSeen(state.identity, state.start_timestamp_ms, seconds)
-            if seconds * 1000 >= state.timeout_ms and is_same:
-                found.add(state.transactional_id)
+            opened = opened_at(state)
+            seconds = before[opened] + gap if opened in before else 0.0
+            self._seen[opened] = seconds
+            if seconds * 1000 >= state.timeout_ms and opened in before:
+                found.add(opened)
         return frozenset(found)
 
 

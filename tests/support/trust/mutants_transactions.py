@@ -123,4 +123,14 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         ),
         why="A thread begins a transaction with the numbers of one that another thread has committed.",
     ),
+    Mutant(
+        name="the_next_transaction_is_overdue",
+        file="pylog/transactions/coordinator.py",
+        text="        overdue = deadlines.opened_at(current) in self._overdue\n",
+        replacement="        overdue = current.transactional_id in {each.transactional_id for each in self._overdue}\n",
+        tests=(
+            "tests/transactions/test_deadlines.py::test_the_time_that_a_transaction_has_used_up_never_aborts_the_next_one_of_its_id",
+        ),
+        why="A transaction that has just begun is aborted for the time of the one before.",
+    ),
 )
