@@ -352,3 +352,14 @@ def test_a_closed_store_refuses_the_calls_of_its_transactions(store: Store) -> N
     for call in (transaction.flush, store.transaction):
         with pytest.raises(pylog.ClosedError):
             call()
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_transaction_ends_also_where_the_options_accept_no_batch_any_more(store: Store, ends: str) -> None:
+    transaction = store.transaction("billing")
+    transaction.append("audit", b"x")
+    transaction.flush()
+    store.alter_topic("audit", max_message_bytes=50, cleanup_policy="compact", message_timestamp_before_max_ms=0)
+    getattr(transaction, ends)()
+    assert open_ones(store, "audit") == 0
+    assert committed(store, "audit") == ([b"x"] if ends == "commit" else [])

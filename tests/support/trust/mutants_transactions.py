@@ -133,4 +133,14 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         ),
         why="A transaction that has just begun is aborted for the time of the one before.",
     ),
+    Mutant(
+        name="a_marker_needs_the_options_leave",
+        file="pylog/log/writing/refitting.py",
+        text="    if isinstance(request.producer, MarkerBatch):  # a transaction must end, whatever the options are\n",
+        replacement="    if False:\n",
+        tests=(
+            "tests/transactions/test_transactions.py::test_a_transaction_ends_also_where_the_options_accept_no_batch_any_more[commit]",
+        ),
+        why="A committed transaction is seen by no reader as long as the topic's largest batch is smaller than a marker.",
+    ),
 )

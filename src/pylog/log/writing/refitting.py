@@ -80,6 +80,9 @@ def refit(request: Request, options: Options, now_ms: int) -> None:
         now_ms: the wall clock at the commit: finished batches are checked by it. Rows are checked by the time of their request.
     """
     compression, durability = request.asked
+    if isinstance(request.producer, MarkerBatch):  # a transaction must end, whatever the options are
+        request.options = options
+        return
     if isinstance(request.encoder, FinishedBatches):
         _check_parts(request.pieces, options)
         request.encoder = FinishedBatches(options.config, options.encoders.timestamps, now_ms)
