@@ -103,11 +103,12 @@ class OpenClients:
 
     def settle(self) -> None:
         """Finishes the transactions that dead processes have left."""
-        if self._manager.fs.exists(join(self._manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
+        manager = self._manager
+        if self._transactions is not None or manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
             self.transactions.settle()
 
     def _found_unstable(self, log: PartitionLog) -> None:
-        self.transactions.coordinator.sweep(log)
+        self.transactions.sweep(log)
 
     def close(self) -> None:
         """Closes the producers, so that acknowledged records are in the logs, and then the consumers, which commit nothing."""

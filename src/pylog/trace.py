@@ -96,6 +96,12 @@ TRANSACTION_INCOMPLETE: Final = Event(
 TRANSACTIONS_UNREADABLE: Final = Event(
     "transactions", "unreadable", "Could not read the states of transactions, so none of them was finished", logging.WARNING
 )
+TRANSACTIONS_LEFT: Final = Event(
+    "transactions",
+    "left",
+    "Could not finish the open transactions of a partition, and tries again at the next tick",
+    logging.WARNING,
+)
 PRODUCERS_EXPIRED: Final = Event("log", "producers expired", "Removed the state of idle producers")
 
 RECOVERED: Final = Event("recovery", "recovered", "Checked the end of a log that was not closed cleanly")

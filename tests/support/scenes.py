@@ -307,6 +307,7 @@ def markers_cannot_be_written(path: Path) -> None:
     opened(path).close()
 
 
+@scene("TRANSACTIONS_LEFT")
 @scene("TRANSACTIONS_UNREADABLE")
 def states_cannot_be_read(path: Path) -> None:
     left_open(path)
@@ -314,7 +315,8 @@ def states_cannot_be_read(path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[70] ^= 1
     file.write_bytes(data)
-    opened(path).close()
+    with opened(path) as store:
+        store.log("orders")
 
 
 @scene("PRODUCERS_EXPIRED")

@@ -25,6 +25,7 @@ from pylog.log.producer_state import OpenTransaction
 from pylog.log.writing.refitting import marker_request
 from pylog.log_manager import LogManager
 from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
+from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
 from pylog.transactions.deadlines import OpenedAt, TransactionDeadlines
 from pylog.transactions.markers import Marker
@@ -256,19 +257,21 @@ class TransactionCoordinator:
 
         Returns:
             How many orphans there were.
+
+        Raises:
+            PylogError: the first error. The other transactions of the partition were finished.
         """
-        ended = 0
-        for found in open_transactions(log):
-            if is_of_a_broker(found.producer_id):
-                continue
-            identity = ProducerIdAndEpoch(found.producer_id, found.epoch)
-            state = self.topic.state_of_producer(found.producer_id)
-            kind = markers.judge(state, identity, log.partition)
-            if kind is markers.OpenTransactionKind.KNOWN and state is not None and state.owner is not None:
-                self.finish(state.transactional_id, abort=False)
-            elif kind is markers.OpenTransactionKind.ORPHAN:
-                ended += self._abort_orphan(log, found)
-        return ended
+        return sum(for_each_partition(partial(self._sweep_one, log, found) for found in open_transactions(log)))
+
+    def _sweep_one(self, log: PartitionLog, found: OpenTransaction) -> int:
+        if is_of_a_broker(found.producer_id):
+            return 0
+        identity = ProducerIdAndEpoch(found.producer_id, found.epoch)
+        state = self.topic.state_of_producer(found.producer_id)
+        kind = markers.judge(state, identity, log.partition)
+        if kind is markers.OpenTransactionKind.KNOWN and state is not None and state.owner is not None:
+            self.finish(state.transactional_id, abort=False)
+        return int(kind is markers.OpenTransactionKind.ORPHAN and self._abort_orphan(log, found))
 
     def _abort_orphan(self, log: PartitionLog, orphan: OpenTransaction) -> bool:
         with log.exclusively():

@@ -6,13 +6,21 @@ import threading
 from typing import Final
 from weakref import ref
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.arguments import checked_int
 from pylog.clock import Clock
 from pylog.config import Durability, TransactionsConfig
-from pylog.errors import InvalidArgumentError, InvalidTransactionStateError
+from pylog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    InvalidTransactionStateError,
+    PylogError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
+from pylog.record.types import TopicPartition
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.owners import TransactionOwners
@@ -46,6 +54,7 @@ class TransactionManager:
         self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
+        self._unswept: set[TopicPartition] = set()  # partitions with open transactions that could not be finished yet
 
     def transaction(
         self,
@@ -92,9 +101,35 @@ class TransactionManager:
         self._incarnations[transactional_id] = made
         return made
 
+    # ---- what dead processes have left ---------------------------------------------------------------------------------------
+
     def settle(self) -> int:
         """Finishes what dead processes have left. Returns how many transactions that were."""
-        return self.coordinator.settle()
+        done = self.coordinator.settle()
+        for partition in list(self._unswept):
+            try:
+                self._sweep(self._manager.log(*partition))
+            except UnknownTopicOrPartitionError:
+                self._unswept.discard(partition)
+        return done
+
+    def sweep(self, log: PartitionLog) -> None:
+        """Finishes the open transactions of a log that was opened, as far as they are due.
+
+        It raises nothing if that is impossible, as on a full disk: the log can be read. The next `settle` tries again.
+        """
+        self._unswept.add(log.partition)
+        self._sweep(log)
+
+    def _sweep(self, log: PartitionLog) -> None:
+        try:
+            self.coordinator.sweep(log)
+        except (ClosedError, UnknownTopicOrPartitionError):
+            raise
+        except PylogError as error:
+            trace.line(trace.TRANSACTIONS_LEFT, log.partition, reason=str(error))
+        else:
+            self._unswept.discard(log.partition)
 
 
 def _checked_id(given: object) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from pylog.clock import Clock
 from pylog.config import Durability, TransactionsConfig
+from pylog.errors import CorruptionError
 from pylog.internal_topic import InternalTopic
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
@@ -127,10 +128,19 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
         return sorted(found)
 
     def state_of_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Returns the state of the id that has a producer id, or had it before its current one; None if there is none."""
+        """Returns the state of the id that has a producer id, or had it before its current one; None if there is none.
+
+        Raises:
+            CorruptionError: none has it, and the state of an id cannot be read: that id may be the one.
+        """
+        unreadable = ""
         for partition in self.all_partitions():
             with partition.image() as image:
                 found = image.state_of_producer(producer_id)
+                for name, fault in image.faults().items():
+                    unreadable = f"{partition.directory}: the transactional id {name!r} may have producer {producer_id}: {fault}"
             if found is not None:
                 return found
+        if unreadable:
+            raise CorruptionError(unreadable)
         return None

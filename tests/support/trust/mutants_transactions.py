@@ -143,4 +143,32 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         ),
         why="A committed transaction is seen by no reader as long as the topic's largest batch is smaller than a marker.",
     ),
+    Mutant(
+        name="a_log_is_held_up_by_damaged_states",
+        file="pylog/transactions/manager.py",
+        text="        except PylogError as error:\n            trace.line(trace.TRANSACTIONS_LEFT,",
+        replacement="        except PylogError as error:\n            raise\n            trace.line(trace.TRANSACTIONS_LEFT,",
+        tests=("tests/transactions/test_left_behind.py::test_a_log_can_be_opened_while_the_states_of_transactions_are_damaged",),
+        why="One damaged record of an id keeps all partitions with open transactions from being opened.",
+    ),
+    Mutant(
+        name="what_is_unreadable_is_aborted",
+        file="pylog/transactions/topic.py",
+        text="        if unreadable:\n",
+        replacement="        if False:\n",
+        tests=(
+            "tests/transactions/test_left_behind.py::test_an_open_transaction_is_never_aborted_while_the_state_of_an_id_cannot_be_read",
+        ),
+        why="A transaction that was committed is aborted, because a later version wrote the last record of its id.",
+    ),
+    Mutant(
+        name="an_orphan_is_tried_once",
+        file="pylog/transactions/manager.py",
+        text="        self._unswept.add(log.partition)\n",
+        replacement="",
+        tests=(
+            "tests/transactions/test_left_behind.py::test_what_could_not_be_finished_when_a_log_was_opened_is_finished_by_the_next_tick",
+        ),
+        why="An orphan that a full disk left open holds readers up until the store is opened again.",
+    ),
 )
