@@ -336,8 +336,7 @@ class OffsetsConfig:
     metadata_max_bytes: int = 4096
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _OFFSETS_RANGES.items():
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        _check_ranges(self, _OFFSETS_RANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +362,13 @@ class TransactionsConfig:
     transactional_id_expiration_ms: int = 604_800_000
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _TRANSACTIONS_RANGES.items():
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        _check_ranges(self, _TRANSACTIONS_RANGES)
+
+
+def _check_ranges(config: OffsetsConfig | TransactionsConfig, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Checks the numbers of a configuration, and keeps each as a plain int."""
+    for name, (low, high) in ranges.items():
+        object.__setattr__(config, name, checked_int(name, getattr(config, name), low, high))
 
 
 _TRANSACTIONS_RANGES = {

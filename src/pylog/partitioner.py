@@ -43,9 +43,9 @@ class Partitioner(Protocol):
     def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:
         """Returns the partition of each record, as an index from 0 to `count - 1`.
 
-        keys: the records' keys, in the order in which they were sent.
+        Args:
+            keys: the records' keys, in the order in which they were sent.
             sizes: the records' sizes, in bytes.
-            sizes: of the records, in bytes.
             count: the number of partitions.
         """
         ...

@@ -14,14 +14,10 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from pylog.store import Store, manager_of
+from pylog.store import Store
 from pylog.testing import MemoryFileSystem
-from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
-
-FEW: dict[str, Any] = {
-    "transactions": pylog.TransactionsConfig(topic_num_partitions=2),
-    "offsets": pylog.OffsetsConfig(topic_num_partitions=2),
-}
+from pylog.transactions.coordinator import TransactionCoordinator
+from support.transactional import FEW, committed, coordinator_of, count_open, new_store, opened
 
 
 @pytest.fixture
@@ -31,26 +27,9 @@ def fs() -> MemoryFileSystem:
 
 @pytest.fixture
 def store(fs: MemoryFileSystem) -> Iterator[Store]:
-    with opened(fs) as made:
-        made.create_topic("in")
-        made.create_topic("out", partition_count=3)
+    with new_store(fs) as made:
         made.create_topic("audit")
-        made.log("in").append_many([b"%d" % number for number in range(10)])
         yield made
-
-
-def opened(fs: MemoryFileSystem, **options: Any) -> Store:
-    return pylog.open("/data", fs=fs, clock=fs.clock, **FEW, **options)
-
-
-def committed(store: Store, topic: str) -> list[bytes]:
-    logs = [store.log(topic, number) for number in store.topic(topic).partition_ids]
-    return sorted(record.value or b"" for log in logs for record in log.records(isolation_level="read_committed"))
-
-
-def open_ones(store: Store, topic: str) -> int:
-    partitions = store.topic(topic).partition_ids
-    return sum(len(open_transactions(manager_of(store).log(topic, number))) for number in partitions)
 
 
 # ---- all or none -------------------------------------------------------------------------------------------------------------
@@ -102,7 +81,7 @@ def test_an_exception_in_the_block_aborts_and_is_raised_on(store: Store) -> None
     assert committed(store, "out") == []
     assert store.offsets.position("group", ("in", 0)) is None
     assert store.offsets.pending("group") == set()
-    assert open_ones(store, "out") == 0
+    assert count_open(store, "out") == 0
 
 
 def test_a_transaction_that_writes_nothing_leaves_nothing(store: Store) -> None:
@@ -158,7 +137,7 @@ def test_the_newest_instance_of_an_id_fences_the_older_one_and_aborts_what_it_ha
         with pytest.raises(pylog.ProducerFencedError, match="a newer instance has taken over"):
             stale.commit()
         assert committed(other, "out") == [b"new"]
-        assert open_ones(other, "out") == 0
+        assert count_open(other, "out") == 0
 
 
 def test_a_second_open_transaction_of_an_id_in_a_store_is_refused(store: Store) -> None:
@@ -189,7 +168,7 @@ def test_a_transaction_of_a_living_process_is_left_alone_and_that_of_a_dead_one_
     left.append("out", b"left", partition=0)
     left.flush()
     with opened(fs) as other:
-        assert open_ones(other, "out") == 1
+        assert count_open(other, "out") == 1
     left.append("out", b"more", partition=1)
     left.commit()
     assert committed(store, "out") == [b"left", b"more"]
@@ -198,7 +177,7 @@ def test_a_transaction_of_a_living_process_is_left_alone_and_that_of_a_dead_one_
     left.flush()
     store.close()
     with opened(fs) as other:
-        assert open_ones(other, "out") == 0
+        assert count_open(other, "out") == 0
         assert committed(other, "out") == [b"left", b"more"]
         assert not other.verify(records=True).findings
 
@@ -243,7 +222,7 @@ def test_threads_commit_each_with_an_id_of_its_own(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(committed(store, "out")) == 4 * 5 * 3
-    assert open_ones(store, "out") == 0
+    assert count_open(store, "out") == 0
 
 
 @pytest.mark.damaged("a batch of one of its partitions")
@@ -263,7 +242,7 @@ def test_a_decided_transaction_waits_for_a_damaged_log_and_is_not_noted_as_compl
     file.write_bytes(bytes([*sound[:30], sound[30] ^ 1, *sound[31:]]))
     (tmp_path / ".kafka_cleanshutdown").unlink()
     with pylog.open(tmp_path, **FEW) as store:
-        found = store._clients.transactions.coordinator.topic.state_of("billing")
+        found = coordinator_of(store).topic.state_of("billing")
         assert found is not None
         assert found.state.kafka_name == "PrepareCommit"
     file.write_bytes(sound)
@@ -321,7 +300,7 @@ def test_a_failed_call_leaves_only_abort(store: Store) -> None:
         transaction.commit()
     transaction.abort()
     assert committed(store, "audit") == []
-    assert open_ones(store, "audit") == 0
+    assert count_open(store, "audit") == 0
 
 
 def test_a_store_that_is_open_for_reading_begins_no_transaction(fs: MemoryFileSystem, store: Store) -> None:
@@ -361,5 +340,5 @@ def test_a_transaction_ends_also_where_the_options_accept_no_batch_any_more(stor
     transaction.flush()
     store.alter_topic("audit", max_message_bytes=50, cleanup_policy="compact", message_timestamp_before_max_ms=0)
     getattr(transaction, ends)()
-    assert open_ones(store, "audit") == 0
+    assert count_open(store, "audit") == 0
     assert committed(store, "audit") == ([b"x"] if ends == "commit" else [])

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pylog.config import TopicConfig
-from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
+from pylog.errors import UnknownTopicOrPartitionError
 from pylog.log.arguments import rows_of
-from pylog.log.options import limit_of
-from pylog.partitioner import DefaultPartitioner
+from pylog.partitioner import DefaultPartitioner, Indexes
 from pylog.record.few import Piece, joined_rows
 from pylog.record.format import HEADER_SIZE
-from pylog.record.from_arrow import rows_from_arrow
+from pylog.record.from_arrow import plain_batch, rows_from_arrow
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 
@@ -44,7 +42,7 @@ class Buffer:
         elif len(self._known) == 1:
             yield self._named(int(self._partitions[0])), rows
         else:
-            keys = [item[0] if isinstance(item, tuple) else None for item in items]
+            keys = pa.array([item[0] if isinstance(item, tuple) else None for item in items], pa.binary())
             for chosen, chosen_rows in self._by_partition(self._choose(keys, rows)):
                 yield chosen, rows_of([items[row] for row in chosen_rows.tolist()], now_ms)
 
@@ -55,9 +53,10 @@ class Buffer:
                 if partition is not None or len(self._known) == 1:
                     yield self._named(int(self._partitions[0]) if partition is None else partition), rows
                     continue
-                keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * len(rows)
+                plain = plain_batch(batch)
+                keys = plain.column("key") if "key" in plain.schema.names else pa.nulls(len(rows), pa.binary())
                 for chosen, chosen_rows in self._by_partition(self._choose(keys, rows)):
-                    for part in rows_from_arrow(batch.take(pa.array(chosen_rows)), now_ms):
+                    for part in rows_from_arrow(plain.take(pa.array(chosen_rows)), now_ms):
                         yield chosen, part
 
     def _named(self, partition: int) -> TopicPartition:
@@ -66,29 +65,17 @@ class Buffer:
             raise UnknownTopicOrPartitionError(f"topic {self._topic!r} has no partition {partition!r}; {names}")
         return TopicPartition(self._topic, partition)
 
-    def _choose(self, keys: Sequence[Any], rows: Piece) -> np.ndarray[Any, np.dtype[np.int64]]:
-        given = [key.encode() if isinstance(key, str) else key for key in keys]
-        sizes = np.full(len(given), max(1, rows.size_bound // max(1, len(given))), np.int64)
-        return self._partitions[self._partitioner.choose(pa.array(given, pa.binary()), sizes, len(self._partitions))]
+    def _choose(self, keys: pa.BinaryArray, rows: Piece) -> Indexes:
+        sizes = np.full(len(keys), max(1, rows.size_bound // max(1, len(keys))), np.int64)
+        return self._partitions[self._partitioner.choose(keys, sizes, len(self._partitions))]
 
-    def _by_partition(
-        self, chosen: np.ndarray[Any, np.dtype[np.int64]]
-    ) -> Iterator[tuple[TopicPartition, np.ndarray[Any, np.dtype[np.int64]]]]:
+    def _by_partition(self, chosen: Indexes) -> Iterator[tuple[TopicPartition, Indexes]]:
         for partition in np.unique(chosen).tolist():
             yield TopicPartition(self._topic, partition), np.flatnonzero(chosen == partition)
 
 
-def batches_of(pieces: Sequence[Piece], config: TopicConfig, partition: TopicPartition) -> Iterator[Piece]:
-    """Joins rows of one partition, and splits them, into as few batches as the topic's limit allows.
-
-    Raises:
-        InvalidRecordError: a record has no key, and the topic is compacted.
-    """
-    limit = limit_of(config)
-    if config.is_compacted and any(rows.lacks_a_key() for rows in pieces):
-        raise InvalidRecordError(
-            f"a record for {partition.topic!r} has no key, and the topic is compacted, which would lose it; give it a key"
-        )
+def batches_of(pieces: Sequence[Piece], limit: int) -> Iterator[Piece]:
+    """Joins rows of one partition, and splits them, into as few batches as a limit in bytes allows."""
     together: list[Piece] = []
     size = 0
     for rows in (part for piece in pieces for part in _split(piece, limit)):

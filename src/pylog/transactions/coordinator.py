@@ -216,12 +216,8 @@ class TransactionCoordinator:
 
     def abort_orphan(self, log: PartitionLog, mine: ProducerIdAndEpoch) -> bool:
         """Aborts an older open transaction of the same producer in a partition (rule 4). Returns whether there was one."""
-        with log.exclusively():
-            epoch = _open_epoch(log, mine.producer_id)
-            if epoch is None or epoch >= mine.producer_epoch:
-                return False
-            self._append_marker(log, markers.orphan_marker(mine.producer_id, epoch), 0, Durability.OS)
-            return True
+        own = (found for found in open_transactions(log) if found.producer_id == mine.producer_id)
+        return any(self._abort_orphan(log, found) for found in own if found.epoch < mine.producer_epoch)
 
     def _append_marker(self, log: PartitionLog, marker: Marker, coordinator_epoch: int, level: Durability) -> None:
         batch = MarkerBatch(marker.producer_id, marker.epoch, -1)

@@ -11,6 +11,7 @@ from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, PylogError, TransactionAbortedError
+from pylog.log.options import limit_of
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager, PartitionLike
 from pylog.offsets.pending import append_pending
@@ -72,6 +73,10 @@ class Incarnation:
     def topic(self, name: str) -> Topic:
         """Returns a topic."""
         return self._manager.topic(name)
+
+    def batch_limit(self, partition: TopicPartition) -> int:
+        """Returns the largest size of a batch of a partition, in bytes. Cost: one small read."""
+        return limit_of(self._manager.known_log(partition).config)
 
     # ---- the steps of a transaction ------------------------------------------------------------------------------------------
 

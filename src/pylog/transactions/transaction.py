@@ -98,7 +98,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
     def outcome(self) -> str:
         """One of "open", "committed", "aborted" and "unknown".
 
-        It is unknown after a sync of the decision has failed: open the store again, and ask `store.transactions.describe`.
+        It is unknown after a sync of the decision has failed: close the store and open it again, which decides it, and read the
+        records with `isolation_level="read_committed"`.
         """
         may_ask = not isinstance(self._failure, StorageFailedError)
         if self._outcome == "unknown" and may_ask and self._mine is not None:  # `commit` was interrupted
@@ -229,8 +230,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             return
         self._register(partitions)
         for partition in partitions:
-            config = self._incarnation.topic(partition.topic).config
-            for rows in batches_of(self._waiting[partition], config, partition):
+            for rows in batches_of(self._waiting[partition], self._incarnation.batch_limit(partition)):
                 self._put(partition, rows)
             del self._waiting[partition]
         self._waiting_bytes = 0

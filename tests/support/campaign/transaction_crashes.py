@@ -115,21 +115,19 @@ def opened(fs: RecordingFileSystem) -> Store:
 def recorded(steps: Sequence[str], *, segment_bytes: int = 1 << 20, without: Without | None = None) -> Recording:
     """Returns the recording of a run."""
     run = Run(segment_bytes=segment_bytes, without=without)
-    start = len(run.fs.recording)
     for step in steps:
         STEPS[step](run)
     run.store.close()
     run.fs.recording.mark(run.known)
-    run.fs.recording.first = start  # type: ignore[attr-defined]
     return run.fs.recording
 
 
 def crashes_of(recording: Recording, rng: random.Random, *, subsets: int, cuts: int, every: int = 1) -> Iterator[Crash]:
     """Yields the crashes of a run: power losses and deaths at every so many calls."""
-    moment = Moment(recording)
+    moment, (first, _) = Moment(recording), recording.marks[0]
     while moment.after < len(recording):
         moment.advance()
-        if moment.after >= getattr(recording, "first", 0) and moment.after % every == 0:
+        if moment.after >= first and moment.after % every == 0:
             yield from moment.crashes(rng, subsets, cuts)
             yield from moment.deaths(rng, cuts)
 
