@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import AlterTopicArguments, CreateTopicArguments, Durability, topic_options
 from pylog.factory_made import FactoryMade
 from pylog.fs import FileSystem
-from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
-from pylog.log.log import Log, log_over
+from pylog.log.log import Log
 from pylog.log.maintenance.cleaning_round import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager, created_topic
-from pylog.monitoring.measured import MeasuredStore, Measures
+from pylog.monitoring.measured import MeasuredStore
 from pylog.monitoring.tables import table_of
 from pylog.notebook import ShownAsTable, ShownTable
-from pylog.offsets.offset_manager import OffsetManager
-from pylog.offsets.store import OffsetStore, offset_store
-from pylog.open_clients import OpenClients
+from pylog.offsets.store import OffsetStore
 from pylog.options import StoreOptions
 from pylog.record.types import K, TopicPartition, V
+from pylog.store_parts import StoreParts
 from pylog.topics.topic import Topic
-from pylog.upkeep import Upkeep
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
     from pylog.consumer.consumer import Consumer
@@ -58,26 +53,17 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
     0
     """
 
-    def _begin(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
-        self.path = path
+    def _begin(self, parts: StoreParts, options: StoreOptions) -> None:
+        self._parts = parts
+        self.path = parts.manager.path
         self.mode = options.mode
         self.durability = options.durability
-        self._clock = clock
-        self._guard = threading.Lock()
-        self._manager = manager = LogManager(path, options, fs, clock)
-        members = LivingMembers(manager.fs, writable=manager.writable)
-        self._offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
-        manager.root.forget_deleted(self._offsets.forget_topic)
-        self._clients = OpenClients(manager, self._offsets, clock, options)
-        self._measures = Measures(manager, self._offsets)
-        committed = options.committed or self._offsets.position
-        self._offset_store = offset_store(self._offsets)
-        if manager.writable:
-            self._clients.begin()
-        self._upkeep = Upkeep(manager, options, committed, self._offsets.expire_if_due, self._clients.settle)
-        if manager.writable and options.tick_interval_ms is not None:
-            self._upkeep.begin(options.tick_interval_ms)
-        trace.line(trace.STORE_OPENED, path=path, mode=self.mode)
+        self._manager = parts.manager
+        self._offsets = parts.offsets
+        self._clients = parts.clients
+        self._measures = parts.measures
+        self._upkeep = parts.upkeep
+        trace.line(trace.STORE_OPENED, path=self.path, mode=self.mode)
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -193,14 +179,7 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
 
         Cost: one directory listing; after an unclean shutdown, a scan from the durable point on.
         """
-        opened = self._manager.log(topic, partition)
-        if self.mode == "r":
-            return log_over(opened)
-        known = opened.public
-        if known is None:
-            with self._guard:
-                known = opened.public = opened.public or log_over(opened)
-        return cast("Log", known)
+        return self._parts.log(topic, partition)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the current log start and log end offsets of several partitions.
@@ -279,14 +258,6 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         Cost: O(segments), and reading the largest timestamps of the oldest ones.
 
         Spec: storage-format 6.11.
-
-        >>> import pylog, tempfile
-        >>> with pylog.open(tempfile.mkdtemp()) as store:
-        ...     _ = store.create_topic("orders", segment_bytes=100, retention_bytes=140)
-        ...     for _ in range(3):
-        ...         _ = store.log("orders").append(b"paid")
-        ...     [(each.segments, each.new_start_offset) for each in store.retain("orders", dry_run=True)]
-        [(1, 1)]
         """
         with self._manager.gate:
             return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
@@ -446,7 +417,7 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
     @property
     def offsets(self) -> OffsetStore:
         """The committed offsets of consumer groups. Cost: none before their first use."""
-        return self._offset_store
+        return self._parts.offset_store
 
     def groups(self) -> list[str]:
         """Returns the sorted names of the consumer groups, including those of brokers. Raises as `OffsetStore.groups`."""
@@ -461,9 +432,7 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         Raises:
             InvalidArgumentError: the group id is invalid.
         """
-        from pylog.groups.admin import new_group
-
-        return new_group(group_id, self._manager, self._offsets, self._clock)
+        return self._parts.group(group_id)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -479,18 +448,13 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         Raises:
             StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed anyway.
         """
-        with ExitStack() as last:
-            last.callback(self._clients.close)  # again: those that another thread created meanwhile
-            last.callback(self._manager.close)
-            last.callback(self._upkeep.end)  # before the logs
-            last.callback(self._measures.close)  # before both
-            self._clients.close()
+        self._parts.close()
 
 
 def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> Store:
     """Opens a directory, for `pylog.open`."""
     made = Store.__new__(Store)
-    made._begin(path, options, fs, clock)
+    made._begin(StoreParts(path, options, fs, clock), options)
     return made
 
 
