@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.docs.english import PATTERNS, hits_in, prose_of_markdown, prose_of_python
+from support.docs.english import PATTERNS, hits_in, prose_of_markdown, prose_of_python, without_verb
 
 ROOT = Path(__file__).resolve().parent.parent
 UNCLEAR_IN_NAMES = re.compile(r"_(who|whom|whoever|nobody|somebody|anew|amid|for_ever|handed_out|hands_out)(?=_|$)")
@@ -97,3 +97,25 @@ def test_no_test_has_an_unclear_word_in_its_name():
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     names = {name for file in files for name in re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
     assert sorted(filter(UNCLEAR_IN_NAMES.search, names)) == []
+
+
+@pytest.mark.slow
+def test_the_docstring_of_a_function_begins_with_what_the_function_does():
+    found = {path.relative_to(ROOT): list(without_verb(path.read_text())) for path in (ROOT / "src").rglob("*.py")}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("Returns the offset.", True),
+        ("Called before a rebalance.", True),
+        ("See `Log.read`.", True),
+        ("The offset.", False),
+        ("Whether it is open.", False),
+        ("Records of kind 3.", False),
+    ],
+)
+def test_a_docstring_without_a_verb_is_found(text: str, is_plain: bool):
+    assert list(without_verb(f'def f():\n    """{text}"""')) == ([] if is_plain else [(2, text)])
+    assert not list(without_verb(f'class A:\n    @property\n    def f(self):\n        """{text}"""'))

@@ -238,7 +238,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         await self._settled()
 
     async def close(self) -> None:
-        """`Producer.close`, in another thread, after all sent records. Continues if cancelled; a second call waits for it."""
+        """Closes the producer after all sent records, in another thread. Continues if cancelled; a second call waits for it."""
         await self._thread.end(self._producer.close)
         await self._settled()
 
@@ -429,7 +429,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
                 return found
 
     def __aiter__(self) -> Self:
-        """`Consumer.__iter__`: the position moves with each record."""
+        """Iterates as `Consumer.__iter__`: the position moves with each record."""
         return self
 
     async def __anext__(self) -> Record[K, V]:
@@ -447,7 +447,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
             return record
 
     def wakeup(self) -> None:
-        """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. Not a coroutine; any thread may call it."""
+        """Makes `poll`, `poll_arrow` or iteration raise `WakeupError`. Not a coroutine; any thread may call it."""
         self._consumer.wakeup()
 
     async def commit(self, offsets: Offsets | None = None) -> None:

@@ -146,7 +146,7 @@ class PendingChanges:
             )
 
     def _is_present(self, partition: TopicPartition) -> bool:
-        """True unless the pending choice ends the present assignment of a partition."""
+        """Returns whether the pending choice leaves the present assignment of a partition."""
         return not self._leaves and (not isinstance(self._chosen, _Assignment) or partition in self._chosen.kept)
 
     # ---- the consumer's thread -----------------------------------------------------------------------------------------------

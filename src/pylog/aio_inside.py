@@ -118,7 +118,7 @@ def await_in_loop(loop: asyncio.AbstractEventLoop | None, made: object) -> None:
 
 
 def _is_in_a_loop() -> bool:
-    """True if this thread runs an event loop, which must not block."""
+    """Returns whether this thread runs an event loop, which must not block."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         return True
@@ -126,5 +126,5 @@ def _is_in_a_loop() -> bool:
 
 
 def _is_interpreter_ending() -> bool:
-    """True once the interpreter waits for the threads of executors, such as this one."""
+    """Returns True once the interpreter waits for the threads of executors, such as this one."""
     return bool(getattr(concurrent.futures.thread, "_shutdown", False))

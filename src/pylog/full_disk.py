@@ -107,7 +107,7 @@ class FullDisk:
         )
 
     def _sizes(self) -> dict[str, int]:
-        """The bytes in the segments of each topic. Cost: one listing for each partition."""
+        """Returns the bytes in the segments of each topic. Cost: one listing for each partition."""
         sizes: dict[str, int] = {}
         for partition in partitions_in(self._fs, self._root, self._fs.list(self._root)).values():
             entries = self._fs.list(join(self._root, directory_name(partition)), sizes=LOG)

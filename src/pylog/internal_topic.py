@@ -83,7 +83,7 @@ class InternalTopic(Generic[P]):
             return self._opened(number)
 
     def _number_of(self, name: str, count: int) -> int:
-        """The number of the partition for a group or a transactional id, of a topic with so many partitions."""
+        """Returns the number of the partition for a group or a transactional id, of a topic with `count` partitions."""
         raise NotImplementedError
 
     def create(self) -> None:
@@ -94,12 +94,12 @@ class InternalTopic(Generic[P]):
             return  # another thread or process was faster
 
     def partition_ids(self) -> tuple[int, ...]:
-        """The numbers of the partitions; none if the topic does not exist."""
+        """Returns the numbers of the partitions; none if the topic does not exist."""
         topic = self._manager.topics().get(self._name)
         return () if topic is None else topic.partition_ids
 
     def partition(self, number: int) -> P:
-        """One partition. Raises UnknownTopicOrPartitionError if it does not exist."""
+        """Returns one partition. Raises UnknownTopicOrPartitionError if it does not exist."""
         with self._guard:
             return self._opened(number)
 
@@ -119,7 +119,7 @@ class InternalTopic(Generic[P]):
                 yield found
 
     def each_partition(self, action: Callable[[P], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
-        """The results of `action` for each partition, by number, and the errors of those that it fails for.
+        """Returns the results of `action` for each partition, by number, and the errors of those that it fails for.
 
         A partition that was not created yet, or was just deleted, is in neither.
         """

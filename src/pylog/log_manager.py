@@ -161,7 +161,7 @@ class LogManager:
         return existing
 
     def topic(self, name: str) -> Topic:
-        """One topic."""
+        """Returns one topic."""
         self.gate.check()
         return find_topic(self.fs, self.path, name)
 
@@ -271,7 +271,7 @@ class LogManager:
         return known
 
     def known_log(self, partition: TopicPartition) -> PartitionLog:
-        """The same for a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
+        """Returns the log of a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
         known = self._logs.get(partition)
         if known is None or known.is_deleted or self.gate.is_shut:
             return self.log(*partition)

@@ -52,7 +52,7 @@ class LogOpener:
         self._background = background
 
     def names(self, key: TopicPartition) -> bool:
-        """Whether the catalog alone decides that a partition exists, as in every directory that is not a broker's.
+        """Returns whether the catalog alone decides that a partition exists, as in every directory that is not a broker's.
 
         Cost: one small read. A listing would take as long as the catalog has partitions, which may all be missing.
         """

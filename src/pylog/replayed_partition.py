@@ -159,7 +159,7 @@ class ReplayedPartition(Generic[Image]):
         raise NotImplementedError
 
     def _has_only_grown(self, state: LogState, position: int) -> bool:
-        """Whether the log has only grown since it was replayed."""
+        """Returns whether the log has only grown since it was replayed."""
         if self._seen is None or state.truncation_count != self._seen.truncation_count:
             return False
         return state.start_offset <= position <= state.end_offset and _segment_before(state, position) is self._anchor

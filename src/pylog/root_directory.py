@@ -141,7 +141,7 @@ class RootDirectory:
         return read_marker(self._fs, self._path)
 
     def _report_checkpoints(self) -> None:
-        """An unreadable checkpoint counts as empty, and is reported."""
+        """Reports unreadable checkpoints, which count as empty."""
         for checkpoint in self._checkpoints:
             checkpoint.offsets()
             if checkpoint.complaint is not None:
@@ -162,16 +162,16 @@ class RootDirectory:
                 self.findings.pop(finding, None)
 
     def lock(self) -> AbstractContextManager[None]:
-        """The lock of the files in the directory itself: for one small file at a time."""
+        """Returns the lock of the files in the directory itself, for one small file at a time."""
         assert self.locks is not None
         return self.locks.root.entered()
 
     def has_broker(self) -> bool:
-        """Whether a Kafka broker has the directory open now."""
+        """Returns whether a Kafka broker has the directory open now."""
         return bool(self._fs.lock_owner(join(self._path, KAFKA_LOCK)))
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that have a directory."""
+        """Returns the partitions that have a directory."""
         return list(partitions_in(self._fs, self._path, self._fs.list(self._path)).values())
 
     def leave_clean_state(self) -> None:

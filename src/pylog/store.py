@@ -459,5 +459,5 @@ def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Cloc
 
 
 def manager_of(store: Store) -> LogManager:
-    """The log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
+    """Returns the log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
     return store._manager

@@ -209,7 +209,7 @@ def line(event: Event, partition: tuple[str, int] | None = None, /, **facts: obj
 
 
 def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: object) -> None:
-    """Like `line`, but the line waits for the next `tell` even if this thread holds no locks. Cost: 1 µs."""
+    """Logs an event as `line` does, but at the next `write_queued`, even if this thread holds no locks. Cost: 1 µs."""
     if not wanted(event):
         return
     known = {} if partition is None else {"topic": partition[0], "partition": partition[1]}

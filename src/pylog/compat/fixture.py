@@ -99,7 +99,7 @@ def _bytes(given: bytes | str | None) -> bytes | None:
 
 @contextmanager
 def kafka_for_test(directory: str | None = None, clock: Clock | None = None, *, replace: bool = True) -> Iterator[KafkaForTests]:
-    """A fresh Kafka while the block runs. Clients that are still open afterwards are closed, with a ResourceWarning each.
+    """Provides a fresh Kafka while the block runs. Closes clients that are still open, with a ResourceWarning each.
 
     Args:
         directory: the store's directory; by default in memory.

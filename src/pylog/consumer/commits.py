@@ -91,7 +91,7 @@ class _Pending:
         self._error: BaseException | None = None
 
     def may_join(self, other: _Pending, logs: CommitLogs) -> bool:
-        """True if one append can commit both, and others before, which are for `logs`."""
+        """Returns whether one append can commit both, and others before, which are for `logs`."""
         same_logs = all(logs.get(partition, log) is log for partition, log in self.logs.items())
         return same_logs and (self.chosen, self.identity) == (other.chosen, other.identity)
 

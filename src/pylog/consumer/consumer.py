@@ -495,5 +495,5 @@ def close_with_store(consumer: Consumer[Any, Any]) -> None:
 
 
 def polling_of(consumer: Consumer[Any, Any]) -> Polling:
-    """The reading side of a consumer, for `AsyncConsumer`."""
+    """Returns the reading side of a consumer, for `AsyncConsumer`."""
     return consumer._polling

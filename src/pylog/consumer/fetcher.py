@@ -119,7 +119,7 @@ class Fetcher:
             self._turns = [*(assigned for assigned in self._turns if assigned not in done), *served]
 
     def _is_full(self) -> bool:
-        """True if the buffers have reached `max_bytes`, and some of their records can be returned."""
+        """Returns whether the buffers have reached `max_bytes`, and some of their records can be returned."""
         held = [assigned for assigned in self._turns if assigned.buffer]
         size = sum(assigned.buffer.size for assigned in held if assigned.buffer is not None)
         return size >= self._max_bytes and any(assigned.is_fetchable for assigned in held)

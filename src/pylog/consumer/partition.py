@@ -193,7 +193,7 @@ class FetchBuffer:
         return fetched
 
     def _continues(self, fetched: FetchedRecords) -> bool:
-        """True if more records of the same leader epoch follow."""
+        """Returns whether more records of the same leader epoch follow."""
         if not self._pieces or self._pieces[0].frame is None:
             return False
         epoch = self._epochs[self._row]
@@ -282,7 +282,7 @@ class AssignedPartition:
         return self.is_fetchable or (self.owned and self.failure is not None)
 
     def is_next(self, position: int | None) -> bool:
-        """True if records that begin at a position are still the next ones to return."""
+        """Returns whether records that begin at a position are still the next ones to return."""
         return self.position == position and self.owned and not self.paused
 
     def buffer_at_position(self) -> FetchBuffer:

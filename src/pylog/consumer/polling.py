@@ -206,5 +206,5 @@ def _of_one(assigned: AssignedPartition, fetched: FetchedRecords, at: int | None
 
 
 def core_of(polling: Polling) -> ConsumerCore:
-    """The parts of a consumer, for `pylog.compat`."""
+    """Returns the parts of a consumer, for `pylog.compat`."""
     return polling._core

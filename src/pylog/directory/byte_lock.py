@@ -86,7 +86,7 @@ class ByteLock:
             self._leave()
 
     def is_late(self, began: float) -> bool:
-        """Whether a caller has waited for the whole timeout."""
+        """Returns whether a caller has waited for the whole timeout."""
         return self._monotonic() - began >= self._timeout
 
     def try_enter(self) -> bool:

@@ -48,7 +48,7 @@ BOOTS: Final = FileKind("a lock file", _boot_id, at_most(limits.MAX_BOOT_ID_BYTE
 
 
 def held_by_me(lock: threading.RLock) -> bool:
-    """True if this thread holds a lock. An interrupted `acquire` may have taken it without returning."""
+    """Returns whether this thread holds a lock. An interrupted `acquire` may have taken it without returning."""
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 

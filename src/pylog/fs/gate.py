@@ -103,7 +103,7 @@ class Gate:
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
-        """The same for a call whose result is worthless if the gate was shut meanwhile: it raises ClosedError then too."""
+        """Returns the block of a call whose result is worthless if the gate is shut meanwhile: it raises ClosedError then too."""
         with self.explaining():
             yield
         self.check()

@@ -182,7 +182,7 @@ class HeldDirectory:
             raise StorageFailedError(message, path=self._directory, errno=_ENOENT)
 
     def _check_name(self, path: str) -> None:
-        """Also checks that a segment's name leads to the file that the log knows under it."""
+        """Checks as `check`, and that a segment's name leads to the file that the log knows under it."""
         self.check()
         known = self._inodes.get(self._name_in(path)) if self.is_owner() else None
         if known is not None and (found := self._identify(path)) is not None and found[1] != known:
@@ -205,7 +205,7 @@ class HeldDirectory:
         return DirectoryReplacedError(self.failure, path=self._directory)
 
     def _name_in(self, path: str) -> str:
-        """A path's name in the directory; empty for a path elsewhere."""
+        """Returns a path's name in the directory; an empty text for a path elsewhere."""
         parent, _, name = path.rpartition("/")
         return name if parent == self._directory else ""
 

@@ -58,7 +58,7 @@ def round_robin(members: Collection[Subscriber], partitions: Partitions) -> Assi
 
 
 def _ordered(members: Iterable[Subscriber]) -> list[Subscriber]:
-    """Kafka's order of members: those with an instance id first."""
+    """Returns Kafka's order of members: those with an instance id first."""
     return sorted(members, key=lambda each: (each.instance_id is None, java_order(each.instance_id or each.member_id)))
 
 

@@ -60,7 +60,7 @@ def burrow_verdict(commits: Sequence[StoredCommit], ends: Iterable[int], lag: in
 
 
 def _went_back(offsets: Sequence[int]) -> bool:
-    """Whether the first offset that is smaller than the one before was not reached again."""
+    """Returns whether the first offset that is smaller than the one before was not reached again."""
     for at in range(1, len(offsets)):
         if offsets[at] < offsets[at - 1]:
             return not any(later >= offsets[at - 1] for later in offsets[at:])

@@ -48,7 +48,7 @@ def _trace_rebalance(group: str, before: GroupState, after: GroupState) -> None:
 
 
 def _targets(state: GroupState) -> dict[TopicPartition, str]:
-    """Each partition with the member that is meant to have it."""
+    """Returns each partition with the member that is meant to have it."""
     return {partition: member.member_id for member in state.members.values() for partition in member.target}
 
 

@@ -95,7 +95,7 @@ def topics_changed(state: GroupState, available: Topics) -> bool:
 
 
 def created_partitions(before: GroupState, after: GroupState, available: Topics, created: Collection[str]) -> PartitionSet:
-    """The partitions that were created while the group had members that follow their topics.
+    """Returns the partitions that were created while the group had members that follow their topics.
 
     Args:
         before, after: the group before and after the change.
@@ -189,7 +189,7 @@ def _wanted(members: Mapping[str, Member], available: Topics) -> Topics:
 
 
 def _shared_out(state: GroupState, members: Mapping[str, Member], available: Topics) -> GroupState:
-    """The group in its next epoch, with new targets."""
+    """Returns the group in its next epoch, with new targets."""
     wanted = _wanted(members, available)
     kept = {member_id: _without_gone_topics(state, member, available) for member_id, member in members.items()}
     targets = {}
@@ -206,7 +206,7 @@ def _shared_out(state: GroupState, members: Mapping[str, Member], available: Top
 
 
 def _without_gone_topics(state: GroupState, member: Member, available: Topics) -> Member:
-    """Partitions of a deleted topic have no owner, even if a new topic has its name."""
+    """Drops partitions of deleted topics: they have no owner, even if a new topic has the name."""
 
     def exists(partition: TopicPartition) -> bool:
         return partition.topic in available and state.ids.get(partition.topic) == available[partition.topic].topic_id

@@ -329,7 +329,7 @@ def _outside(facts: PartitionFacts) -> str | None:
 
 
 def _silent(facts: PartitionFacts, now_ms: int) -> tuple[Verdict, str] | None:
-    """STOP or STALL: the group has committed nothing for longer than it usually takes, while a record waited.
+    """Applies STOP and STALL: the group has committed nothing for longer than usual, while a record waited.
 
     A minute of silence is no stop (Burrow#38), and a record that has just arrived in a slow topic is no stop either.
     """
@@ -348,7 +348,7 @@ def _silent(facts: PartitionFacts, now_ms: int) -> tuple[Verdict, str] | None:
 
 
 def _rewound(commits: Sequence[PastCommit]) -> tuple[Verdict, str] | None:
-    """REWIND: an offset went back, and no later commit has reached it again."""
+    """Applies REWIND: an offset went back, and no later commit has reached it again."""
     highest, found = commits[-1].offset, None
     for before, after in zip(reversed(commits[:-1]), reversed(commits[1:]), strict=True):
         if before.offset > max(highest, after.offset):
@@ -358,7 +358,7 @@ def _rewound(commits: Sequence[PastCommit]) -> tuple[Verdict, str] | None:
 
 
 def _stalled(facts: PartitionFacts) -> tuple[Verdict, str] | None:
-    """STALL: commits arrive, and all have the same offset, although records wait."""
+    """Applies STALL: commits arrive, and all have the same offset, although records wait."""
     recent = _recent(facts.commits)
     span = recent[-1].timestamp - recent[0].timestamp
     if len(recent) < 2 or span < LEAST_SILENCE_MS or len({each.offset for each in recent}) > 1:
@@ -369,7 +369,7 @@ def _stalled(facts: PartitionFacts) -> tuple[Verdict, str] | None:
 
 
 def _doomed(facts: PartitionFacts, course: Course) -> tuple[Verdict, str] | None:
-    """DOOMED: retention deletes the oldest unread segment before the group has read it."""
+    """Applies DOOMED: retention deletes the oldest unread segment before the group has read it."""
     if facts.segment is None or course.deleted_in_ms is None or not course.speed.consumed:
         return None
     needed_ms = 1000 * (facts.segment.end_offset - facts.offset) / course.speed.consumed
@@ -381,7 +381,7 @@ def _doomed(facts: PartitionFacts, course: Course) -> tuple[Verdict, str] | None
 
 
 def _behind(facts: PartitionFacts, course: Course, window_ms: int) -> tuple[Verdict, str] | None:
-    """WARN: the age of the first unread record grows, or catching up takes longer than the window. Constant lag is keeping up."""
+    """Applies WARN: the first unread record gets older, or catching up takes longer than the window. Constant lag gives none."""
     last = course.last_lag_ms
     if last is None or last <= ALLOWED_LAG_MS or (facts.lag_ms is not None and facts.lag_ms <= ALLOWED_LAG_MS):
         return None

@@ -72,7 +72,7 @@ class ObservedGroup(NamedTuple):
     directory: str
 
     def readers(self) -> set[TopicPartition]:
-        """The partitions that a living member reads."""
+        """Returns the partitions that a living member reads."""
         return {each for member in self.group.members if member.member_id in self.living for each in member.assignment}
 
 

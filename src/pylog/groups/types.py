@@ -28,5 +28,5 @@ class Subscriber(NamedTuple):
 
 
 def java_order(text: str) -> bytes:
-    """A key that sorts text as Java does: by UTF-16 code units."""
+    """Returns a key that sorts text as Java does: by UTF-16 code units."""
     return text.encode("utf-16-be")

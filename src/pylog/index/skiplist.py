@@ -69,7 +69,7 @@ class SkipList(Generic[T]):
                 ends[level].links[level] = ends[level] = node
 
     def __len__(self) -> int:
-        """O(n)."""
+        """Counts the items. O(n)."""
         return sum(1 for _ in self._nodes(0))
 
     # Readers: any thread.

@@ -107,7 +107,7 @@ def _rows_of_tuples(records: Sequence[tuple[Any, ...]], now_ms: int) -> Rows:
 
 
 def _are_tuples(items: Sequence[Any]) -> bool:
-    """Whether all items are tuples of one valid length."""
+    """Returns whether all items are tuples of one valid length."""
     return countOf(map(type, items), tuple) == len(items) and len(widths := set(map(len, items))) == 1 and widths <= {2, 3, 4}
 
 

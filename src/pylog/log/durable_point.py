@@ -117,7 +117,7 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
         return body + struct.pack("<I", crc32c(body))
 
     def has_same_facts_as(self, other: DurablePoint) -> bool:
-        """Whether a slot of another writer has the same facts; `unsynced_bytes` may differ."""
+        """Returns whether a slot of another writer has the same facts; `unsynced_bytes` may differ."""
         return replace(self, boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
 
     @property
@@ -242,7 +242,7 @@ SLOTS: Final = FileKind("a header of a partition", parse_slot, at_most(limits.MA
 
 
 def _is_possible(slot: DurablePoint) -> bool:
-    """Whether a slot's numbers are possible in a log, and leave room for the next ones.
+    """Returns whether a slot's numbers are possible in a log, and leave room for the next ones.
 
     Other slots are ignored, even with a good checksum, because the header is derived.
     """
@@ -305,11 +305,11 @@ class DurablePointFile:
                 self._take(again)
 
     def is_refused(self) -> bool:
-        """Whether the file has other bytes than the zeros of a new one, and no valid slot among them."""
+        """Returns whether the file has other bytes than the zeros of a new one, and no valid slot among them."""
         return self.slot is None and any(self._seen)
 
     def changed(self) -> bool:
-        """Whether another process has written since the last refresh or write of this object. Cost: one read."""
+        """Returns whether another process has written since the last refresh or write of this object. Cost: one read."""
         return self._file.read(2 * SLOT_SIZE, 0) != self._seen
 
     @property
@@ -318,7 +318,7 @@ class DurablePointFile:
         return self._file
 
     def marks_deleted(self) -> bool:
-        """Whether the file now marks the partition as deleted. Any thread may call it. Cost: one read."""
+        """Returns whether the file now marks the partition as deleted. Any thread may call it. Cost: one read."""
         data = self._read()
         slots = [SLOTS.parsed(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         return any(slot is not None and slot.flags & DELETED for slot in slots)

@@ -452,7 +452,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
 
 def log_over(partition_log: PartitionLog) -> Log:
-    """The public face of a `PartitionLog`, for `Store.log`."""
+    """Returns the public face of a `PartitionLog`, for `Store.log`."""
     made = Log.__new__(Log)
     made._begin(partition_log)
     return made

@@ -414,7 +414,7 @@ SNAPSHOTS: Final = FileKind("a producer snapshot", _state_of, most_bytes, "an ol
 
 
 def _are_possible(rows: Any, offset: int) -> bool:
-    """Whether entries are possible in a log that ends at an offset."""
+    """Returns whether entries are possible in a log that ends at an offset."""
     ids, firsts = rows["id"], rows["first"][rows["first"] >= 0]
     within = (rows["last"] >= -1) & (rows["last"] < offset) & (rows["first"] >= -1) & (rows["first"] < offset)
     counts = (rows["sequence"] >= -1) & (rows["delta"] >= 0) & (rows["delta"] <= rows["last"] + 1)

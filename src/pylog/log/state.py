@@ -88,7 +88,7 @@ class SegmentView:
         return iter(self._items)
 
     def values(self) -> list[LogSegment]:
-        """The segments, oldest first. Cost: O(n)."""
+        """Returns the segments, oldest first. Cost: O(n)."""
         return [segment for _, segment in self._items]
 
     @property
@@ -97,17 +97,17 @@ class SegmentView:
         return self._items[0] if self._items else None
 
     def floor(self, offset: int) -> Item | None:
-        """The item with the largest base offset that is at most `offset`, or None. Cost: O(log n), 0.2 µs."""
+        """Returns the item with the largest base offset that is at most `offset`, or None. Cost: O(log n), 0.2 µs."""
         at = bisect_right(self._bases, offset)
         return self._items[at - 1] if at else None
 
     def higher(self, offset: int) -> Item | None:
-        """The item with the smallest base offset above `offset`, or None. Cost: O(log n)."""
+        """Returns the item with the smallest base offset above `offset`, or None. Cost: O(log n)."""
         at = bisect_right(self._bases, offset)
         return self._items[at] if at < len(self._items) else None
 
     def with_added(self, base_offset: int, segment: LogSegment) -> SegmentView:
-        """A view with one more segment at its end. This view stays as it is.
+        """Returns a view with one more segment at its end. This view stays as it is.
 
         Cost: O(log n) in the skip list, and a copy of 16 bytes a segment.
 

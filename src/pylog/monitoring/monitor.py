@@ -69,7 +69,7 @@ class Monitor:
             yield Sample("build_info", {"version": version(_DISTRIBUTION)}, 1)
 
     def _faults_of_offsets(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Of partitions of `__consumer_offsets`: whether they cannot be read, and how many records are skipped there."""
+        """Yields, for partitions of `__consumer_offsets`, whether they cannot be read, and how many records are skipped there."""
         skipped = self._offsets.skipped_records()
         found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
         return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in self._offsets.known_groups()[1]}
@@ -108,7 +108,7 @@ def _partition_samples(
 
 
 def _is_damaged(log: PartitionLog) -> bool:
-    """Whether a part of the log is damaged, as far as that was found when it was opened."""
+    """Returns whether a part of the log is damaged, as far as that was found when it was opened."""
     return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
 

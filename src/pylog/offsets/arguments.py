@@ -9,7 +9,7 @@ from pylog.record.types import TopicPartition
 
 
 def checked_group(group: object) -> bytes:
-    """The bytes of a group's name, checked."""
+    """Returns the bytes of a group's name after checking it."""
     if not isinstance(group, str):
         raise InvalidArgumentError(f"group_id={group!r} is not a group's name")
     name = encoded(group, "the group's name")
@@ -28,7 +28,7 @@ def encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
 
 
 def checked_partition(partition: object) -> TopicPartition:
-    """A partition that a caller names, checked for its form."""
+    """Returns a partition that a caller names after checking its form."""
     if isinstance(partition, TopicPartition) and type(partition.partition) is int:
         return partition
     if isinstance(partition, tuple) and len(partition) == 2 and isinstance(partition[0], str) and is_int(partition[1]):
@@ -37,12 +37,12 @@ def checked_partition(partition: object) -> TopicPartition:
 
 
 def checked_partitions(partitions: object) -> list[TopicPartition]:
-    """The partitions that a caller names, in the given order, each once."""
+    """Returns the partitions that a caller names, in the given order, each once."""
     return list(dict.fromkeys(map(checked_partition, items_of("partitions", partitions, "partitions"))))
 
 
 def checked_metadata(metadata: object, limit: int) -> bytes:
-    """The bytes of a commit's metadata, which may have at most `limit` UTF-16 code units. None means none."""
+    """Returns the bytes of a commit's metadata, of at most `limit` UTF-16 code units; for None, no bytes."""
     if metadata is None:  # groups-and-transactions 1.6
         return b""
     if not isinstance(metadata, str):

@@ -1,4 +1,4 @@
-"""Deleting committed offsets: the records that do it, and the lines that say so (see `pylog.trace`)."""
+"""Deletes committed offsets: the tombstones, and their log lines (see `pylog.trace`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pylog.replayed_partition import KeyValue
 
 
 def tombstones(name: bytes, group: GroupImage, deleted: Expiry) -> Iterator[KeyValue]:
-    """The records that delete; the offsets' first, so that no crash leaves offsets of a group that is deleted."""
+    """Yields the tombstones; those of offsets first, so that no crash leaves offsets of a deleted group."""
     for partition_key in deleted.partition_keys:
         yield offset_key(name, partition_key), None
         if partition_key in group.old_keys:
@@ -31,12 +31,12 @@ Lines = list[tuple[trace.Event, dict[str, Any]]]
 
 
 def deletion_lines(name: bytes, group: GroupImage, deleted: Expiry, reason: str) -> Lines:
-    """The lines for the deletion of a group's offsets and, if it is deleted too, of the group. Call it before the deletion.
+    """Returns the log lines for the deletion of a group's offsets and of the group. Call it before the deletion.
 
     Args:
         name: the bytes of the group's name.
-        group: as it is.
-        deleted: what will be deleted.
+        group: the group before the deletion.
+        deleted: the offsets to delete, and whether the group is deleted too.
         reason: why.
     """
     found: Lines = []
@@ -56,7 +56,7 @@ def trace_deletions(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None
 
 
 def _offset(group: GroupImage, partition_key: bytes) -> str:
-    """A partition and its committed offset; None if only an open transaction has one, or the record is damaged."""
+    """Returns a partition and its committed offset, without the offset if it is only pending or its record is damaged."""
     topic, number = parse_partition_key(partition_key)
     if partition_key in group.entries:
         with contextlib.suppress(PylogError):

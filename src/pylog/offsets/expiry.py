@@ -1,4 +1,4 @@
-"""Which offsets expire, and which groups go with them: pure functions (groups-and-transactions 1.11)."""
+"""Decides which offsets and groups expire: pure functions (groups-and-transactions 1.11)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Expiry(NamedTuple):
     """The deletions in one group.
 
     Attributes:
-        places: the offsets to delete.
-        group: the group itself is deleted too.
+        partition_keys: of the offsets to delete.
+        group: true to delete the group itself too.
     """
 
     partition_keys: list[bytes]
@@ -24,18 +24,18 @@ class Expiry(NamedTuple):
 def expired(
     group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int, has_living_members: Callable[[], bool]
 ) -> Expiry:
-    """Decides what of a group has expired.
+    """Decides which offsets of a group have expired.
 
-    An offset expires when it was committed, or its group left by its last member, `retention_ms` ago. What members read stays:
-    of Kafka's newer protocol, whose subscriptions are not looked into, everything while there are any. Members whose processes
-    all died without leaving keep nothing: a coordinator would have put them out long ago.
+    An offset expires `retention_ms` after its commit, or after the last member left the group. Offsets of topics that members
+    read are kept. A group of Kafka's newer protocol keeps all of its offsets while it has members. If the processes of all
+    members have ended, their offsets expire as well: a coordinator would have removed such members long ago.
 
     Args:
-        group: one that exists.
+        group: an existing group.
         pending: the keys of offsets that open transactions have committed, which are kept.
         now_ms: the wall clock.
         retention_ms: how long offsets are kept.
-        has_living_members: whether any member that the records name is; asked only if they name one.
+        has_living_members: returns whether any member in the records is running. Called only if there are members.
     """
     metadata = group.metadata()
     named = group.has_members or (metadata is not None and bool(metadata.members))
@@ -64,7 +64,7 @@ def _is_over(group: GroupImage, partition_key: bytes, since: Base, now_ms: int, 
 
 
 def _base(metadata: GroupMetadata | None) -> Base | None:
-    """Since when the time of a group's offsets runs; None where none may expire, whatever they say themselves."""
+    """Returns when the retention of a group's offsets begins; None if none of them may expire."""
     if metadata is None or not metadata.protocol_type:
         return _since_commit
     if not metadata.members:

@@ -93,7 +93,7 @@ class GroupImage:
         return any(key[1] == MEMBER for key in self.membership)
 
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets. The caller must not change the result.
+        """Returns the committed offsets. The caller must not change the result.
 
         Raises:
             CorruptionError, UnsupportedFormatError: a value does not parse.
@@ -107,7 +107,7 @@ class GroupImage:
         return self.known
 
     def commit(self, partition_key: bytes) -> Commit:
-        """One of the entries."""
+        """Returns one committed offset."""
         entry = self.entries[partition_key]
         try:
             return parse_offset(entry.value)
@@ -115,7 +115,7 @@ class GroupImage:
             raise _at(error, entry.record_offset) from error
 
     def metadata(self) -> GroupMetadata | None:
-        """Its record of Kafka's classic protocol."""
+        """Returns its record of Kafka's classic protocol."""
         if self.record is None:
             return None
         try:
@@ -149,11 +149,11 @@ class Image:
         return {partition_key for entries in self.pending.values() for name, partition_key in entries if name == group}
 
     def committed_for(self, topic: bytes, before: int) -> dict[bytes, list[bytes]]:
-        """The places of a topic by group, those that open transactions have committed too.
+        """Returns the keys of a topic's offsets by group, including those that open transactions have committed.
 
         Args:
             topic: its name.
-            before: only what records below this offset say.
+            before: ignore records at or after this offset.
         """
         entries = [
             (name, partition_key, entry) for name, group in self.groups.items() for partition_key, entry in group.entries.items()
@@ -254,7 +254,7 @@ class Image:
         return made
 
     def _remove(self, group: GroupImage, name: bytes, partition_key: bytes) -> None:
-        """A tombstone ends what transactions have pending too."""
+        """Applies a tombstone, which also removes pending offsets of open transactions."""
         group.entries.pop(partition_key, None)
         group.known = None
         for entries in self.pending.values():

@@ -1,4 +1,4 @@
-"""Records of groups whose members share out partitions: Kafka's consumer-group protocol (KIP-848; groups-and-transactions 1.8).
+"""Records of groups of Kafka's newer consumer-group protocol (KIP-848; groups-and-transactions 1.8).
 
 Each is a structure of version 0, in the compact forms. What later versions add is in tagged fields, which are kept.
 """
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 def group_record_key(kind: int, group: bytes) -> bytes:
-    """The key of a record that a group has one of.
+    """Returns the key of a record of which a group has one.
 
     >>> group_record_key(GROUP_EPOCH, b"g").hex()
     '0003000167'
@@ -45,7 +45,7 @@ def group_record_key(kind: int, group: bytes) -> bytes:
 
 
 def member_record_key(kind: int, group: bytes, member_id: str) -> bytes:
-    """The key of a record that each member has one of.
+    """Returns the key of a record of which each member has one.
 
     >>> member_record_key(MEMBER, b"g", "m").hex()
     '000500016700016d'
@@ -55,7 +55,7 @@ def member_record_key(kind: int, group: bytes, member_id: str) -> bytes:
 
 
 def member_of(key: bytes) -> str:
-    """The member that such a key names.
+    """Returns the member that such a key names.
 
     Raises:
         CorruptionError: it is none.
@@ -98,7 +98,7 @@ class TopicMetadata(NamedTuple):
 
 
 class GroupTopics(NamedTuple):
-    """The topics that a group reads, as they were when its partitions were shared out (kind 4)."""
+    """The topics that a group reads, as they were when its partitions were assigned (kind 4)."""
 
     topics: tuple[TopicMetadata, ...]
     tags: Tags = ()
@@ -160,7 +160,7 @@ def _parsed(what: str, value: bytes, read_fields: Callable[[Reader], Value]) -> 
 
 
 def parse_epoch(value: bytes) -> Epoch:
-    """A record of kind 3 or 6. Here as below:
+    """Parses a record of kind 3 or 6. Here as below:
 
     Raises:
         CorruptionError: it does not parse.
@@ -170,7 +170,7 @@ def parse_epoch(value: bytes) -> Epoch:
 
 
 def parse_topics(value: bytes) -> GroupTopics:
-    """A record of kind 4."""
+    """Parses a record of kind 4."""
 
     def racks(read: Reader) -> PartitionRacks:
         return PartitionRacks(read.int32(), tuple(read.array(read.text)), read.tags())
@@ -183,7 +183,7 @@ def parse_topics(value: bytes) -> GroupTopics:
 
 
 def parse_member(value: bytes) -> MemberMetadata:
-    """A record of kind 5."""
+    """Parses a record of kind 5."""
 
     def member(read: Reader) -> MemberMetadata:
         who = read.optional_text(), read.optional_text(), read.text(), read.text()
@@ -194,12 +194,12 @@ def parse_member(value: bytes) -> MemberMetadata:
 
 
 def parse_target(value: bytes) -> TargetAssignment:
-    """A record of kind 7."""
+    """Parses a record of kind 7."""
     return _parsed("a target assignment", value, lambda read: TargetAssignment(_partitions(read), read.tags()))
 
 
 def parse_current(value: bytes) -> CurrentAssignment:
-    """A record of kind 8."""
+    """Parses a record of kind 8."""
 
     def current(read: Reader) -> CurrentAssignment:
         head = read.int32(), read.int32(), read.int8()
@@ -216,7 +216,7 @@ def _partitions(read: Reader) -> tuple[TopicPartitions, ...]:
 
 
 def format_epoch(given: Epoch) -> bytes:
-    """A record of kind 3 or 6.
+    """Returns the bytes of a record of kind 3 or 6.
 
     >>> format_epoch(Epoch(1)).hex()
     '00000000000100'
@@ -225,7 +225,7 @@ def format_epoch(given: Epoch) -> bytes:
 
 
 def format_topics(given: GroupTopics) -> bytes:
-    """A record of kind 4."""
+    """Returns the bytes of a record of kind 4."""
     write = Writer().int16(_VERSION)
 
     def racks(each: PartitionRacks) -> None:
@@ -238,20 +238,20 @@ def format_topics(given: GroupTopics) -> bytes:
 
 
 def format_member(given: MemberMetadata) -> bytes:
-    """A record of kind 5."""
+    """Returns the bytes of a record of kind 5."""
     write = Writer().int16(_VERSION).text(given.instance_id).text(given.rack_id).text(given.client_id).text(given.client_host)
     write.array(given.topics, write.text).text(given.topic_regex).int32(given.rebalance_timeout_ms)
     return bytes(write.text(given.server_assignor).tags(given.tags).data)
 
 
 def format_target(given: TargetAssignment) -> bytes:
-    """A record of kind 7."""
+    """Returns the bytes of a record of kind 7."""
     write = Writer().int16(_VERSION)
     return bytes(_write_partitions(write, given.assigned).tags(given.tags).data)
 
 
 def format_current(given: CurrentAssignment) -> bytes:
-    """A record of kind 8."""
+    """Returns the bytes of a record of kind 8."""
     write = Writer().int16(_VERSION).int32(given.epoch).int32(given.previous_epoch).int8(given.state)
     return bytes(_write_partitions(_write_partitions(write, given.assigned), given.revoking).tags(given.tags).data)
 

@@ -95,11 +95,11 @@ class Members(Protocol):
     """Reports which members of groups run: `pylog.groups.living_members`, which is above."""
 
     def is_possible(self, directory: str) -> bool:
-        """Whether a group with records in this partition can have running members."""
+        """Returns whether a group with records in this partition can have running members."""
         ...
 
     def living(self, view: GroupView) -> set[str]:
-        """Those of a group."""
+        """Returns the active members of a group."""
         ...
 
 
@@ -177,7 +177,7 @@ class OffsetManager:
     def items(
         self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], logs: CommitLogs | None = None
     ) -> CommitRecords:
-        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written.
+        """Returns the records of a commit after checking it, for `commit` and for members. As `commit`, but writes nothing.
 
         `logs` are the logs that the offsets are for, as `logs_of` returned them when the commit was requested. By default, it is
         requested now.
@@ -213,7 +213,7 @@ class OffsetManager:
         logs: CommitLogs | None,
         used: list[PartitionLog],
     ) -> KeyValue:
-        """The record of one offset, checked. Adds the log that it is for to `used`."""
+        """Returns the record of one offset after checking it. Adds its log to `used`."""
         key = checked_partition(partition)
         if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
             used.append(self._check_in_log(key, given, logs))
@@ -322,8 +322,8 @@ class OffsetManager:
         """Deletes the offsets that groups have committed for a topic that was deleted.
 
         It is called when no commit for the deleted topic passes its check any more, and before its name leaves the catalog's list
-        of deletions. So each of these processes calls it: the one that deletes the topic, the next one that opens the store if
-        that one died, and one that creates a topic of the same name, before it does. A failure is logged, because the topic is
+        of deletions. The process that deletes the topic calls it. If that process dies, the next process calls it that opens the
+        store or creates a topic of the same name. A failure is logged, because the topic is
         deleted anyway.
 
         Args:
@@ -348,7 +348,7 @@ class OffsetManager:
             self._delete(partition, found, f"topic {topic} was deleted")
 
     def read_group(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
-        """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
+        """Returns the result of `action` on a group as its records are now; None if there is no such group. As `fetch`."""
         name = checked_group(group_id)
 
         def on_image(partition: OffsetsPartition) -> Result | None:
@@ -367,7 +367,7 @@ class OffsetManager:
         durability: Durability | str | None = None,
         check: Callable[[], object] | None = None,
     ) -> None:
-        """Looks at a group, decides and appends, while no other thread or process changes it.
+        """Reads a group, decides and appends, while no other thread or process changes the group.
 
         Args:
             group_id: its name.
@@ -462,7 +462,7 @@ def _key_of(group: bytes, topic: str, partition: int) -> bytes:
 
 
 def _groups_in(partition: OffsetsPartition) -> list[bytes]:
-    """The groups that exist in a partition."""
+    """Returns the groups that exist in a partition."""
     with partition.image() as image:
         return [name for name, group in image.groups.items() if group.exists]
 
@@ -475,7 +475,7 @@ def _partition_keys_in(group: GroupImage, topics: Collection[str]) -> list[bytes
 
 
 def _topics_that_wait(topics: Iterable[Topic]) -> dict[bytes, set[str]]:
-    """The topics whose retention waits for a group, by group."""
+    """Returns the topics whose retention waits for a group, by group."""
     found: dict[bytes, set[str]] = {}
     for topic in topics:
         if topic.config.retention_group is not None:

@@ -22,7 +22,7 @@ _UUID_BYTES: Final = 16
 
 @contextmanager
 def parsing(what: str, topic: str = "__consumer_offsets") -> Iterator[None]:
-    """Inside, bytes that cannot be read raise a `CorruptionError` that names `what` and the internal topic."""
+    """Turns errors of bytes that cannot be read into a `CorruptionError` that names `what` and the internal topic."""
     try:
         yield
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -59,7 +59,7 @@ class Reader:
         return self._number(_INT64)
 
     def _compact(self) -> int:
-        """An unsigned varint, of five bytes at most."""
+        """Reads an unsigned varint, of five bytes at most."""
         found = 0
         for shift in range(0, 35, 7):
             byte = self._data[self._position]
@@ -121,7 +121,7 @@ class Reader:
         return self._read_bytes(_UUID_BYTES)
 
     def tags(self) -> Tags:
-        """Tagged fields, which only flexible structures have."""
+        """Reads tagged fields, which only flexible structures have."""
         return tuple((self._compact(), self._read_bytes(self._compact())) for _ in range(self._compact() if self.flexible else 0))
 
 
@@ -192,7 +192,7 @@ class Writer:
         return self
 
     def tags(self, tags: Tags) -> Writer:
-        """Tagged fields, which only flexible structures have: the classic form loses them."""
+        """Writes tagged fields, which only flexible structures have: the classic form loses them."""
         if not self._flexible:
             return self
         self._compact(len(tags))

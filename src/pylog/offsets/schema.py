@@ -39,7 +39,7 @@ _NO_TIME: Final = -1
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign (groups-and-transactions 4.5).
+    """Returns Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign (groups-and-transactions 4.5).
 
     >>> java_hash("my-group"), java_hash("polygenelubricants")
     (-1906497762, -2147483648)
@@ -51,7 +51,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_group(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that has a group's records. Kafka's `abs` of the smallest number is 0.
+    """Returns the partition of `__consumer_offsets` that has a group's records. As Kafka's `abs`, 0 for the smallest number.
 
     >>> partition_of_group("my-group", 50), partition_of_group("polygenelubricants", 50)
     (12, 0)
@@ -82,7 +82,7 @@ def format_partition_key(partition: TopicPartition) -> bytes:
 
 
 def parse_partition_key(key: bytes) -> TopicPartition:
-    """The partition that such a part names.
+    """Returns the partition that such a part names.
 
     Raises:
         CorruptionError: it is not one.
@@ -96,7 +96,7 @@ def parse_partition_key(key: bytes) -> TopicPartition:
 
 
 def offset_key(group: bytes, partition_key: bytes, kind: int = OFFSET) -> bytes:
-    """The key of an offset's record.
+    """Returns the key of an offset's record.
 
     >>> offset_key(b"g", format_partition_key(TopicPartition("t", 7))).hex()
     '000100016700017400000007'
@@ -105,7 +105,7 @@ def offset_key(group: bytes, partition_key: bytes, kind: int = OFFSET) -> bytes:
 
 
 def group_key(group: bytes) -> bytes:
-    """The key of the record with a group's members.
+    """Returns the key of the record with a group's members.
 
     >>> group_key(b"g").hex()
     '0002000167'
@@ -121,7 +121,7 @@ class Commit(NamedTuple):
 
     Attributes:
         committed: the offset and metadata that the group receives.
-        expire_timestamp: when it expires, in milliseconds, if the one who committed said so; else None.
+        expire_timestamp: when it expires, in milliseconds; None unless the commit has its own time.
     """
 
     committed: OffsetAndMetadata
@@ -129,7 +129,7 @@ class Commit(NamedTuple):
 
 
 def format_offset(offset: int, metadata: bytes, leader_epoch: int | None, timestamp: int) -> bytes:
-    """The value of an offset's record, in version 3: what every Kafka since 2.1 reads.
+    """Returns the value of an offset's record, in version 3, which every Kafka since 2.1 reads.
 
     >>> format_offset(258, b"hi", 5, 1_700_000_000_000).hex()
     '0003000000000000010200000005000268690000018bcfe56800'
@@ -139,7 +139,7 @@ def format_offset(offset: int, metadata: bytes, leader_epoch: int | None, timest
 
 
 def parse_offset(value: bytes) -> Commit:
-    """The value of an offset's record, in any version.
+    """Parses the value of an offset's record, in any version.
 
     Raises:
         CorruptionError: it does not parse.
@@ -162,7 +162,7 @@ def parse_offset(value: bytes) -> Commit:
 
 
 def _current(value: bytes) -> OffsetAndMetadata:
-    """The version that nearly all values have, in a third of the time."""
+    """Parses version 3, which nearly all values have, in a third of the time."""
     _, offset, epoch, size = _VALUE.unpack_from(value)
     end = _VALUE.size + size
     if size < 0:
@@ -216,7 +216,7 @@ class GroupMetadata(NamedTuple):
 
 
 def parse_group(value: bytes) -> GroupMetadata:
-    """The value of a group's record, in any version.
+    """Parses the value of a group's record, in any version.
 
     Raises:
         CorruptionError: it does not parse.
@@ -254,7 +254,7 @@ def _member(read: Reader, version: int) -> ClassicMember:
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics that a consumer has subscribed to, in whichever version; None where that does not parse."""
+    """Returns the topics that a consumer has subscribed to, in any version; None if the bytes do not parse."""
     try:
         with parsing("a subscription"):
             read = Reader(subscription)
@@ -265,7 +265,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions that a member of a group of consumers was given, in whichever version; none where that does not parse."""
+    """Returns the partitions assigned to a member, in any version; none if the bytes do not parse."""
     try:
         with parsing("an assignment"):
             read = Reader(assignment)
@@ -277,7 +277,7 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def format_empty_group(protocol_type: str, generation: int, timestamp: int) -> bytes:
-    """The value of a group's record as its coordinator writes it when the last member has left, in version 3.
+    """Returns the value of a group's record, in version 3, as its coordinator writes it when the last member has left.
 
     Args:
         protocol_type: of the members that it had.

@@ -10,5 +10,5 @@ from pylog.replayed_partition import KeyValue
 
 
 def start_items(group: bytes, partitions: Iterable[TopicPartition], now_ms: int) -> list[KeyValue]:
-    """The records that commit offset 0 of partitions for a group. Every log has that offset or had it, so none is opened."""
+    """Returns the records that commit offset 0 of partitions. Opens no log: every log has that offset or had it."""
     return [(offset_key(group, format_partition_key(partition)), format_offset(0, b"", None, now_ms)) for partition in partitions]

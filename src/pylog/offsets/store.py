@@ -13,7 +13,7 @@ from pylog.skipped import Skipped
 
 
 class OffsetStore(FactoryMade, factory="Store.offsets"):
-    """Committed offsets by group. Got from `Store.offsets`; every method may be called from any thread and process.
+    """The committed offsets of a store, by group: `Store.offsets`. Any thread and process may call any method.
 
     A committed offset is the offset of the next record to read. Groups without members are Kafka's simple groups: the last commit
     counts.
@@ -42,7 +42,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
         *,
         durability: Durability | str | None = None,
     ) -> None:
-        """Commits offsets: all of them or, whatever crashes, none.
+        """Commits offsets: all of them, or none even after a crash.
 
         Args:
             group_id: a name of 1 to 32,767 bytes.
@@ -103,7 +103,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
         return self._manager.pending(group_id)
 
     def groups(self) -> list[str]:
-        """The names of all groups, sorted. Cost: the first call in a process reads all of `__consumer_offsets`.
+        """Returns the names of all groups, sorted. Cost: the first call in a process reads all of `__consumer_offsets`.
 
         Raises:
             CorruptionError: a part of the offsets is damaged, so not all groups are known.
@@ -136,7 +136,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
     def delete(
         self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | str | None = None
     ) -> set[TopicPartition]:
-        """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
+        """Deletes committed offsets of a group, including offsets pending in open transactions; all or none of them.
 
         Args:
             group_id: the group; it need not exist.
@@ -170,7 +170,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
 
 def offset_store(manager: OffsetManager) -> OffsetStore:
-    """The public face of an `OffsetManager`."""
+    """Returns the public face of an `OffsetManager`."""
     made = OffsetStore.__new__(OffsetStore)
     made._manager = manager
     return made

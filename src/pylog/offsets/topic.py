@@ -30,7 +30,7 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
         self._fs = fs
 
     def _number_of(self, group_id: str, count: int) -> int:
-        """The partition that a group has its records in, or would have.
+        """Returns the partition that has a group's records, or would have them.
 
         A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
         are is not recorded. So the actual partitions of its groups decide, before the partitions computed from their names.
@@ -52,7 +52,7 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
         return number
 
     def _is_whole(self, count: int) -> bool:
-        """Whether all partitions are present, judged by their numbers and the groups in them."""
+        """Returns whether all partitions are present, judged by their numbers and the groups in them."""
         for number, partition in enumerate(self.all_partitions()):
             if partition.number != number:
                 return False

@@ -79,7 +79,7 @@ class RecordAccumulator:
         self.room = -1
 
     def is_foreign(self) -> bool:
-        """True in a forked child. See `Waiting.is_foreign`."""
+        """Returns True in a forked child. See `Waiting.is_foreign`."""
         return self.waiting.is_foreign()
 
     # ---- threads that send ---------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class RecordAccumulator:
                 self._progress.notify_all()
 
     def _may_enter(self, number: int, size: int) -> bool:
-        """True if a record fits and no earlier, larger record waits; also if the producer is closed and waiting is useless."""
+        """Returns whether a record fits and no earlier, larger record waits. True for a closed producer: waiting is useless."""
         records = len(self.items) + len(self._under_way)
         fits = records * RECORD_CHARGE + self._extra + size <= self._memory
         return self._closed or (fits and (not self._large or number <= self._large[0]))
@@ -262,11 +262,11 @@ class RecordAccumulator:
         return picked
 
     def _is_due(self) -> bool:
-        """True if the sender must not linger any longer."""
+        """Returns whether the sender must not linger any longer."""
         return self._closed or self._urgent > self._taken_count or self._blocked > 0 or self._is_batch()
 
     def _is_batch(self) -> bool:
-        """True if the waiting records fill a batch. Otherwise sets `attention` to the number that may fill one."""
+        """Returns whether the waiting records fill a batch. Otherwise sets `attention` to the number that may fill one."""
         waiting = len(self.items)
         if waiting >= limits.PRODUCER_TAKE_RECORDS:
             return True  # the most that `take` returns

@@ -181,7 +181,7 @@ def _starts(partitions: Longs) -> Longs:
 
 
 def _are_distinct(partitions: Longs) -> bool:
-    """True if no number occurs twice."""
+    """Returns whether no number occurs twice."""
     return len(partitions) <= int(partitions.max()) + 1 and len(np.unique(partitions)) == len(partitions)
 
 

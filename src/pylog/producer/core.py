@@ -66,7 +66,7 @@ class ProducerCore:
         self.buffer.refuse_new()
 
     def _run(self) -> None:
-        """The producer's thread. The store and the interpreter's exit wait for this producer until everything is appended."""
+        """Runs the producer's thread. The store and the interpreter's exit wait for it until everything is appended."""
         try:
             self.sender.run()
         finally:
@@ -76,7 +76,7 @@ class ProducerCore:
 
 
 def _without_calls(config: ProducerConfig) -> ProducerConfig:
-    """The same options without the user's callables, which may refer to the producer."""
+    """Returns the same options without the user's callables, which may refer to the producer."""
     partitioner = config.partitioner if isinstance(config.partitioner, str) else "default"
     return replace(config, partitioner=partitioner, key_serializer=None, value_serializer=None)
 

@@ -145,7 +145,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self._value, stamp, outcome.durability)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Same as `result`; kafka-python's name."""
+        """Returns the same as `result`; kafka-python's name."""
         return self.result(timeout)
 
     def succeeded(self) -> bool:

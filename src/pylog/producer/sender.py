@@ -207,7 +207,7 @@ class Sender:
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
     def is_old(self, route: Route) -> bool:
-        """True if a topic must be read again: the store has changed a topic since, or the metadata is too old."""
+        """Returns whether a topic must be read again: the store has changed a topic since, or the metadata is too old."""
         if route.changes != self._manager.topic_changes:
             return True
         return self._clock.monotonic() - route.read_at > self._config.metadata_max_age_ms / 1000
@@ -290,7 +290,7 @@ class Sender:
         return log.append(self._clock.now_ms(), [rows], self._config.compression, self._config.durability, producer)
 
     def _is_made_again(self, route: Route, partition: int, log: PartitionLog | None) -> bool:
-        """True if the partition was created again, with another log. Also makes the next send read the topic again.
+        """Returns whether the partition was created again, with another log. If so, the next send reads the topic again.
 
         Raises:
             UnknownTopicOrPartitionError: the partition does not exist.
@@ -300,7 +300,7 @@ class Sender:
 
 
 def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
-    """True if a retry can succeed without duplicates: nothing was written, or the sequence numbers prevent duplicates."""
+    """Returns whether a retry can succeed without duplicates: nothing was written, or the sequence numbers prevent duplicates."""
     if isinstance(error, StorageFailedError):  # the thread that wrote these records with its own was interrupted
         return error.errno == errno.EINTR and numbering is not None
     return True

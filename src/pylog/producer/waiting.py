@@ -47,11 +47,11 @@ class Waiting:
         self._pid = process_id()
 
     def is_foreign(self) -> bool:
-        """True in a forked child, which must not use the lock: a thread of the parent may have held it during the fork."""
+        """Returns True in a forked child, which must not use the lock: a thread of the parent may have held it then."""
         return process_id() != self._pid
 
     def is_sender(self) -> bool:
-        """True in the sender's thread, which would wait for itself."""
+        """Returns True in the sender's thread, which would wait for itself."""
         return threading.current_thread() is self.sender
 
     def check_process(self) -> None:

@@ -119,13 +119,13 @@ K_SIZE: Final = 7
 
 @inlined
 def _is_inside(position, size, limit):  # type: ignore[no-untyped-def]
-    """True if a batch of this size is inside the buffer."""
+    """Returns whether a batch of this size is inside the buffer."""
     return position >= 0 and HEADER_SIZE <= size <= limit - position
 
 
 @inlined
 def _is_numbered(count, size, number, limit):  # type: ignore[no-untyped-def]
-    """True if the batch may have so many records, and the bitmap has a bit for each of them."""
+    """Returns whether the batch may have so many records, and the bitmap has a bit for each of them."""
     return 0 <= count <= size and 0 <= number and count <= limit - number
 
 

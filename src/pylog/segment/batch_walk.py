@@ -276,7 +276,7 @@ def _first_bad_crc(region: Region, count: int) -> int | None:
 
 
 def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
-    """Whether a batch's stored checksum matches its bytes, in its format."""
+    """Returns whether a batch's stored checksum matches its bytes, in its format."""
     position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
     if table[MAGIC, batch] < 2:
         return legacy_crc_ok(buffer[position : position + size])
@@ -341,7 +341,7 @@ def _declared_size(head: Bytes) -> int:
 
 
 def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
-    """Whether a plausible frame with a later offset begins where the batch at `position` ends."""
+    """Returns whether a plausible frame with a later offset begins where the batch at `position` ends."""
     head = segment.file().read(position, FRAME_SIZE)
     after = position + _declared_size(head)
     if after >= end:
@@ -356,7 +356,7 @@ def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
 
 
 def is_preallocated(segment: LogSegment, damage: Damage) -> bool:
-    """Whether the bytes are the preallocated zeros after the end of the active segment."""
+    """Returns whether the bytes are the preallocated zeros after the end of the active segment."""
     at_end = damage.end == segment.size and not segment.sealed
     return at_end and segment.file().is_blank(damage.position, damage.end)
 

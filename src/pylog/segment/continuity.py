@@ -68,7 +68,7 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
 
 
 def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
-    """Whether there is no gap, and one leader epoch: a quick check of the usual case."""
+    """Returns whether there is no gap, and one leader epoch: a quick check of the usual case."""
     first, last, epoch = table[BASE_OFFSET], table[LAST_OFFSET], int(table[LEADER_EPOCH, 0])
     end = int(last[-1])
     around = [neighbour.leader_epoch for neighbour in (before, after) if neighbour is not None]

@@ -148,7 +148,7 @@ def digest_of(segment: LogSegment, end: int, interval_bytes: int = limits.DEFAUL
 
 
 def digest_and_indexes_of(segment: LogSegment, end: int, interval_bytes: int) -> tuple[HeaderDigest, SegmentIndexBuilder]:
-    """The digest of a segment's batches below a position, and their indexes, made in memory.
+    """Returns the digest of a segment's batches below a position, and their indexes, built in memory.
 
     Args:
         segment: the active one.

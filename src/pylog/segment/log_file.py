@@ -187,7 +187,7 @@ class LogFile:
         return Region(buffer, scan.table, shift, shift + scan.position, scan.status)
 
     def tables(self, position: int, end: int) -> Iterator[Region]:
-        """Like `regions`, for callers that need no records: of large batches only the headers are read, without a buffer.
+        """Yields regions for callers that need no records. Reads only the headers of large batches, without a buffer.
 
         Cost: one pread for each large batch, or for many small ones.
         """

@@ -36,7 +36,7 @@ def is_by_time(limit: Limit) -> bool:
 
 
 def end_of(log: PartitionLog, isolation: str) -> int:
-    """Where reading with this isolation ends: the connector's latest offset.
+    """Returns where reading with this isolation ends: the connector's latest offset.
 
     Args:
         log: a partition.
@@ -57,7 +57,7 @@ class PartitionBounds:
     remote: range = range(0)  # what only a broker's remote tier has
 
     def within(self, offset: int, which: str) -> int:
-        """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
+        """Returns the offset if the log has it. Else raises, or with `failOnDataLoss=false` warns and returns the nearest one.
 
         An end before the log's start is kept: nothing is read, and the start shows whether records were lost.
         """
@@ -88,7 +88,7 @@ class PartitionBounds:
         return self.within(first, "starting"), self.within(last, "ending")
 
     def resolve(self, limit: Limit, log: PartitionLog | None, which: str) -> int:
-        """The offset that a start or an end means; `which` is "starting" or "ending", and a time needs the log open."""
+        """Returns the offset that a start or an end means; `which` is "starting" or "ending", and a time needs the log open."""
         match limit:
             case Everywhere(offset):
                 return self._absolute(offset)

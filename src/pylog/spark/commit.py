@@ -65,11 +65,11 @@ class _Staged(NamedTuple):
         return sorted({partition for index in self.indexes for partition in index.chunks})
 
     def count(self, partition: TopicPartition) -> int:
-        """Records of a partition."""
+        """Returns the number of records of a partition."""
         return sum(int(index.chunks[partition].counts.sum()) for index in self.indexes if partition in index.chunks)
 
     def total(self) -> int:
-        """Records of all partitions."""
+        """Returns the number of records of all partitions."""
         return sum(int(chunks.counts.sum()) for index in self.indexes for chunks in index.chunks.values())
 
 

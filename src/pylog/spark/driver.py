@@ -47,7 +47,7 @@ class Driver:
     # ---- where it begins -----------------------------------------------------------------------------------------------------
 
     def initial(self) -> JsonObject:
-        """Where the stream begins, by the options. Asked again, the answer is the same.
+        """Returns where the stream begins, by the options. Later calls return the same.
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition is not there.
@@ -128,7 +128,7 @@ class Driver:
         return {**ends, **cuts}
 
     def latest(self) -> JsonObject | None:
-        """The ends of the topics at the last refresh."""
+        """Returns the ends of the topics at the last refresh."""
         return None if self._last is None else StreamOffset(self._last.ends, self._last.ids).to_json()
 
     # ---- reading -------------------------------------------------------------------------------------------------------------

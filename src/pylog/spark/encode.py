@@ -96,7 +96,7 @@ class TaskRows:
                 self._encode(topic, self._route(topic), rows)
 
     def counts(self) -> dict[str, int]:
-        """How many partitions each topic has that rows went to."""
+        """Returns how many partitions each topic has that rows are for."""
         return {topic: len(route.numbers) for topic, route in self._routes.items()}
 
     # ---- topics and partitions -----------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _check_inserted(batch: pa.RecordBatch) -> None:
 
 
 def _partitions(batch: pa.RecordBatch, route: RowRoute, topic: str) -> NDArray[np.int64]:
-    """The partition of each row: the one that it names, or else the partitioner's choice (groups-and-transactions 4.1)."""
+    """Returns the partition of each row: the one that it names, else the partitioner's choice (groups-and-transactions 4.1)."""
     named = batch.column("partition") if "partition" in batch.schema.names else None
     if named is None or named.null_count == len(named):
         return _chosen(batch, route)
@@ -188,7 +188,7 @@ def _chosen(batch: pa.RecordBatch, route: RowRoute) -> NDArray[np.int64]:
 
 
 def _parted(batch: pa.RecordBatch, partitions: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each partition's rows, in their order."""
+    """Yields each partition's rows, in their order."""
     if (partitions == partitions[0]).all():
         yield int(partitions[0]), batch
         return

@@ -75,7 +75,7 @@ class GivenOptions:
         return parse(name, self._values[name.lower()]) if name in self else default
 
     def required(self, name: str, parse: Parse[T]) -> T:
-        """What an option means that must be given; raises `InvalidArgumentError` if it was not."""
+        """Returns the value of an option that must be given; raises `InvalidArgumentError` if it was not."""
         if name not in self:
             raise InvalidArgumentError(f"the option {name!r} is required{_NO_OPTIONS if not self._values else ''}")
         return parse(name, self._values[name.lower()])

@@ -33,7 +33,7 @@ class GroupCommits:
         self._store: Store | None = None
 
     def open(self) -> Store:
-        """The store, opened for writing when it is not yet.
+        """Returns the store, opened for writing if it is not yet.
 
         Raises:
             NotALogDirectoryError, StoreLockedError: it may not be written, or a Kafka broker has it open.

@@ -31,7 +31,7 @@ class Loss(NamedTuple):
 
 
 def begins(start: StreamOffset, seen: PartitionsSeen) -> dict[TopicPartition, int]:
-    """Where the next micro-batch begins in each partition that is there: a new one, and one made again, is read from its start.
+    """Returns where the next micro-batch begins in each partition. New and newly created ones are read from their start.
 
     Args:
         start: the position of the stream.
@@ -42,7 +42,7 @@ def begins(start: StreamOffset, seen: PartitionsSeen) -> dict[TopicPartition, in
 
 
 def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """The positions in topics that are still the same."""
+    """Returns the positions in topics that are still the same."""
     recreated = start.recreated(ids)
     return {partition: offset for partition, offset in start.positions.items() if partition.topic not in recreated}
 
@@ -111,7 +111,7 @@ def _missing(partition: TopicPartition, wanted: MicroBatchRange, available: Micr
 
 
 def summary(losses: Sequence[Loss]) -> str:
-    """As many of them as a person reads, in one sentence.
+    """Returns a sentence about the first of them, for people.
 
     >>> summary([Loss("a-0 is gone", TopicPartition("a", 0), 7)])
     'a-0 is gone'
@@ -121,7 +121,7 @@ def summary(losses: Sequence[Loss]) -> str:
 
 
 def is_news(ends: Mapping[TopicPartition, int], start: StreamOffset, ids: Mapping[str, str]) -> bool:
-    """Whether a micro-batch that ends there has anything to read, or to tell.
+    """Returns whether a micro-batch that ends there has anything to read or to report.
 
     Args:
         ends: of the micro-batch.

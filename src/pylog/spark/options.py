@@ -300,7 +300,7 @@ def _refuse(limit: Limit, offset: int, name: str, why: str) -> None:
 
 
 def _check_order(start: Limit, end: Limit) -> None:
-    """A start and an end given in the same way must be about the same partitions, and in order."""
+    """Checks that a start and an end given in the same way name the same partitions, and are in order."""
     if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
         _check_pairs(start.offsets, end.offsets, "startingOffsets", "endingOffsets")
     elif isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):

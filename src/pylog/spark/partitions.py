@@ -27,7 +27,7 @@ from pylog.topics.partitions import directory_name
 
 @contextlib.contextmanager
 def opened(paths: Iterable[str]) -> Iterator[dict[str, Root]]:
-    """Log directories by path.
+    """Opens log directories, and returns them by path.
 
     Args:
         paths: log directories.
@@ -72,7 +72,7 @@ def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPa
 def single_paths(
     existing: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """Partitions, each with the one directory that has it.
+    """Returns partitions, each with the one directory that has it.
 
     Args:
         existing: what `directories` found.
@@ -95,7 +95,7 @@ def single_paths(
 
 
 def topic_ids(log_dirs: Mapping[TopicPartition, str]) -> dict[str, str]:
-    """The topics' ids, as the first partition of each has it; topics of brokers before 2.8 have none.
+    """Returns the topics' ids from the first partition of each; topics of brokers before 2.8 have none.
 
     Args:
         log_dirs: partitions, each with its log directory.
@@ -120,7 +120,7 @@ def topic_id(log_dir: str, partition: TopicPartition) -> str | None:
 
 
 def chosen(existing: Iterable[TopicPartition], subscription: TopicSelection, paths: Sequence[str]) -> set[TopicPartition]:
-    """The partitions of these that a subscription asks for.
+    """Returns those of the partitions that a subscription selects.
 
     Args:
         existing: all partitions.
@@ -171,7 +171,7 @@ def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
 
 
 def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: str) -> None:
-    """Offsets by partition must name every partition that is read and no other, as the connector demands.
+    """Checks that offsets by partition name every partition that is read and no other, as the connector demands.
 
     Args:
         limit: a start or an end.

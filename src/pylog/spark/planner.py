@@ -182,7 +182,7 @@ def _wanted(log: PartitionLog | None, start: int, end: int, pruning: Pruning) ->
 def extent_between(
     outline: PartitionExtent, log_dir: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
 ) -> Extent:
-    """A range of a partition, cut where it has more bytes than a task gets.
+    """Returns a range of a partition, split where it has more bytes than one task should read.
 
     Args:
         outline: of the partition.
@@ -260,7 +260,7 @@ def shares(sizes: Sequence[int], pieces: int) -> list[int]:
 
 
 def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions, ids: Mapping[str, str]) -> list[LogSlice]:
-    """The tasks that read extents.
+    """Returns the tasks that read extents.
 
     Args:
         outlined: refreshes a partition that `minPartitions` splits further.
@@ -283,7 +283,7 @@ def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions
 
 
 def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[int, int]]:
-    """The pieces between bounds, cut again where one spans more offsets than `max_records`, into even parts."""
+    """Yields the pieces between bounds, split evenly where one spans more offsets than `max_records`."""
     for start, end in itertools.pairwise(bounds):
         parts = 1 if max_records is None else -(-(end - start) // max_records)
         yield from itertools.pairwise(start + (end - start) * partition // parts for partition in range(parts + 1))

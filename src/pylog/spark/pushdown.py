@@ -83,7 +83,7 @@ class Pruning:
         return bool(self.offsets) and all(_holds(each, getattr(partition, _column(each))) for each in self.partition_filters)
 
     def within(self, start: int, end: int) -> Ranges:
-        """The ranges of offsets from `start` to before `end`."""
+        """Returns the ranges of offsets from `start` to `end - 1`."""
         return _intersection(self.offsets, _ranges(start, end))
 
 
@@ -128,7 +128,7 @@ def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
 
 
 def _column(each: Filter) -> str:
-    """The column that a predicate is about; nothing of ours when it is about a part of one."""
+    """Returns the column of a predicate; None if the predicate is about a part of one."""
     inner: Any = each
     while isinstance(inner, Not):
         inner = inner.child
@@ -166,7 +166,7 @@ def _understood(each: Filter, kind: type) -> bool:
 
 
 def _holds(each: Filter, value: str | int) -> bool:
-    """A predicate's answer for a value that is not null. Texts compare by code point, which is how Spark compares their UTF-8."""
+    """Returns a predicate's answer for a value that is not null. Compares text by code point, as Spark compares UTF-8."""
     match each:
         case IsNull():
             return False
@@ -192,7 +192,7 @@ def _microseconds(value: Any) -> int | None:
 
 
 def _numbers(each: Filter, number: Number) -> Ranges | None:
-    """The numbers for which a predicate holds; None when that is not certain."""
+    """Returns the numbers for which a predicate holds; None if that is not certain."""
     match each:
         case IsNull():
             return ()
@@ -268,7 +268,7 @@ def _widened(ranges: Ranges) -> Ranges:
 
 
 def _in_milliseconds(microseconds: Ranges) -> Ranges:
-    """The whole milliseconds among microseconds: records have no finer times. A range may hold none."""
+    """Returns the whole milliseconds in a range of microseconds, which may have none: records have no finer times."""
     return united([NumberRange(_up(start), _up(end)) for start, end in microseconds])
 
 

@@ -35,7 +35,7 @@ def _rounded(share: float) -> int:
 
 
 def at_most(limit: int, begins: PartitionPositions, ends: PartitionPositions) -> dict[TopicPartition, int]:
-    """Where a micro-batch of about `limit` offsets ends.
+    """Returns where a micro-batch of about `limit` offsets ends.
 
     Args:
         limit: offsets in all partitions together.

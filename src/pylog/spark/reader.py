@@ -233,7 +233,7 @@ def _timestamp_types(_: pa.RecordBatch, array: pa.Array) -> pa.Array:
 
 
 def _headers(_: pa.RecordBatch, array: pa.Array) -> pa.Array:
-    """A record without headers has null, not an empty list, as in the connector."""
+    """Returns the headers, with null for a record without headers, as in the connector."""
     offsets = np.asarray(array.offsets)
     mask = pa.array(offsets[1:] == offsets[:-1])
     items = pa.StructArray.from_arrays(array.values.flatten(), fields=list(ARROW_HEADER))

@@ -48,7 +48,7 @@ class PushdownDataSource(PylogDataSource):
     """
 
     def reader(self, schema: StructType) -> PushdownReader:
-        """As that of `PylogDataSource`.
+        """Returns a reader as `PylogDataSource` does.
 
         Args:
             schema: the schema from `schema()`, or the user's.

@@ -33,7 +33,7 @@ class Root(UnopenedDirectory):
         self._store: Store | None = None
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
-        """A partition's outline; raises what `Store.log` does."""
+        """Returns a partition's outline; raises as `Store.log`."""
         seen = self.fast_outline(partition)
         if seen is not None:
             return seen.outline
@@ -42,7 +42,7 @@ class Root(UnopenedDirectory):
         return manager_of(self._opened()).outline(*partition)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
-        """An open partition, for the caller to close; raises what `Store.log` does."""
+        """Returns an open partition, for the caller to close; raises as `Store.log`."""
         from pylog.store import manager_of
 
         return manager_of(self._opened()).log(*partition)

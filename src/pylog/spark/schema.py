@@ -48,7 +48,7 @@ _ARROW_TYPES = {
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """The source's schema with these columns.
+    """Returns the source's schema with these columns.
 
     Args:
         columns: names of columns, as in the Kafka connector.
@@ -60,7 +60,7 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of the batches that Spark takes for `spark_schema(columns)`.
+    """Returns the Arrow schema of the batches that Spark takes for `spark_schema(columns)`.
 
     Args:
         columns: names of columns, as in the Kafka connector.
@@ -90,5 +90,5 @@ def check_schema(schema: StructType, columns: Sequence[str]) -> None:
 
 
 def _comparable(field: StructField) -> tuple[str, DataType, bool]:
-    """What must be equal of a column; a comment may differ."""
+    """Returns the facts of a column that must be equal; a comment may differ."""
     return field.name, field.dataType, field.nullable

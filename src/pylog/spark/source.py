@@ -37,7 +37,7 @@ class PylogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(…)` and `USING …`.
+        """Returns the name for `format(…)` and `USING …`.
 
         >>> PylogDataSource.name()
         'pylog'
@@ -45,7 +45,7 @@ class PylogDataSource(DataSource):
         return "pylog"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for; checks the options, and that the directories are there.
+        """Returns the columns that the options select. Checks the options, and that the directories exist.
 
         Raises:
             InvalidArgumentError: a bad option.
@@ -61,7 +61,7 @@ class PylogDataSource(DataSource):
         return schema if of_table is None else carrying(schema, of_table | {"path": ",".join(options.paths)})
 
     def reader(self, schema: StructType) -> PylogReader:
-        """A reader for one batch query.
+        """Returns a reader for one batch query.
 
         Args:
             schema: the schema from `schema()`, or the user's.
@@ -102,7 +102,7 @@ class PylogDataSource(DataSource):
         return PylogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> PylogWriter:
-        """A writer for one batch job.
+        """Returns a writer for one batch job.
 
         Args:
             schema: of the rows.
@@ -117,7 +117,7 @@ class PylogDataSource(DataSource):
         return batch_writer(write_from(schema, self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:
-        """A writer for a streaming query; arguments and errors as those of `writer`.
+        """Returns a writer for a streaming query; arguments and errors as those of `writer`.
 
         Options in the rows' columns belong to the table that the rows were read from, even with `toTable`, so they are ignored.
         """

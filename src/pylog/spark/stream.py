@@ -47,7 +47,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_scan": self._scan}
 
     def initialOffset(self) -> JsonObject:
-        """Where a query begins that has no checkpoint yet; see `Driver.initial`."""
+        """Returns where a query without a checkpoint begins; see `Driver.initial`."""
         return self._driver.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -60,19 +60,19 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
     def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:
-        """Where the micro-batch that begins at `start` ends; see `Driver.next_end`."""
+        """Returns where the micro-batch that begins at `start` ends; see `Driver.next_end`."""
         return self._driver.next_end(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends where the topics end now."""
+        """Ends the query where the topics end now."""
         self._driver.end_here()
 
     def reportLatestOffset(self) -> JsonObject | None:
-        """Where the topics ended when the last micro-batch was decided: Spark shows it next to the micro-batch's end."""
+        """Returns where the topics ended when the last micro-batch was decided: Spark shows it next to the micro-batch's end."""
         return self._driver.latest()
 
     def partitions(self, start: JsonObject, end: JsonObject) -> list[InputPartition]:
-        """The slices of a micro-batch; see `Driver.plan`."""
+        """Returns the slices of a micro-batch; see `Driver.plan`."""
         return list(self._driver.plan(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(partition, self._scan)
 
     def commit(self, end: JsonObject) -> None:
-        """A micro-batch is done: its end is committed for the group, if there is one."""
+        """Commits the end of a finished micro-batch for the group, if there is one."""
         self._driver.commit(end)
 
     def stop(self) -> None:

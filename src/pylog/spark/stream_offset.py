@@ -46,7 +46,7 @@ class StreamOffset:
     origin: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """What Spark writes into its checkpoint; equal places give equal text."""
+        """Returns the text that Spark writes into its checkpoint. Equal offsets have equal text."""
         notes = [f"{topic}@{topic_id}" for topic, topic_id in sorted(self.ids.items())]
         if self.origin is not None:
             notes.append(_FROM + json.dumps(_by_topic(self.origin), separators=(",", ":")))
@@ -70,7 +70,7 @@ class StreamOffset:
         return cls(_positions(plain), {topic: topic_id for topic, _, topic_id in ids}, began)
 
     def recreated(self, ids: Mapping[str, str]) -> set[str]:
-        """The topics whose ids are others now.
+        """Returns the topics whose ids have changed.
 
         Args:
             ids: now.

@@ -39,7 +39,7 @@ def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def carrying(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema with the options in it.
+    """Returns the schema with the options in it.
 
     Args:
         schema: of the table.
@@ -51,7 +51,7 @@ def carrying(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def carried(schema: StructType) -> dict[str, str]:
-    """The options that a schema carries; none if it is not a table's.
+    """Returns the options in a schema; none if it is not a table's.
 
     Args:
         schema: what Spark reads with.
@@ -78,7 +78,7 @@ class WriteTarget(NamedTuple):
 
 
 def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
-    """The options of a write: the given ones, and in `INSERT INTO` a table those of the table.
+    """Returns the options of a write: the given ones, and in `INSERT INTO` a table those of the table.
 
     Spark does not say which of the two a write is. `INSERT` has no path, and rows with just the columns of the table; a frame
     that was created from a table has its options too, but may be written elsewhere.
@@ -109,7 +109,7 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
 
 
 def _insert_options(table: SourceOptions) -> dict[str, str]:
-    """What of a table's options counts for `INSERT INTO` it: its store and, where it has but one topic, that for all rows."""
+    """Returns a table's options that apply to `INSERT INTO`: its store and, if it has only one topic, that topic."""
     where = {"path": ",".join(table.paths)}
     match table.subscription:
         case ListedTopics((topic,)):

@@ -45,14 +45,14 @@ def words(name: str, value: str) -> tuple[str, ...]:
 
 
 def word(name: str, value: str) -> str:
-    """Any text but blanks."""
+    """Parses any text but blanks."""
     if not value.strip():
         raise InvalidArgumentError(f"{name} is empty")
     return value
 
 
 def one_of(*choices: str) -> Parse[str]:
-    """A parser of a word from a few, in any case."""
+    """Returns a parser of one of a few words, in any case."""
 
     def parse(name: str, value: str) -> str:
         word = value.strip().lower()
@@ -64,17 +64,17 @@ def one_of(*choices: str) -> Parse[str]:
 
 
 def boolean(name: str, value: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Parses `true` or `false`, in any case."""
     return one_of("true", "false")(name, value) == "true"
 
 
 def positive(name: str, value: str) -> int:
-    """An integer of at least 1."""
+    """Parses an integer of at least 1."""
     return _number(name, value, 1)
 
 
 def milliseconds(name: str, value: str) -> int:
-    """A time since 1970; negative ones have other meanings in Kafka's protocol."""
+    """Parses a time since 1970; negative ones have other meanings in Kafka's protocol."""
     return _number(name, value, 0)
 
 
@@ -89,7 +89,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 def duration_ms(name: str, value: str) -> int:
-    """A time as Spark writes them: a number with a unit; milliseconds without one.
+    """Parses a duration as Spark writes it: a number with a unit; milliseconds without one.
 
     >>> duration_ms("maxTriggerDelay", "15m"), duration_ms("maxTriggerDelay", "250")
     (900000, 250)
@@ -102,7 +102,7 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def pattern(name: str, value: str) -> str:
-    """A regular expression."""
+    """Parses a regular expression."""
     found = value.strip()
     if not found:
         raise InvalidArgumentError(f"{name} is empty")
@@ -123,7 +123,7 @@ def paths(name: str, value: str) -> tuple[str, ...]:
 
 
 def _local(name: str, path: str) -> str:
-    """A path as the file system takes it. Spark SQL hands over file: URIs, without escapes."""
+    """Returns a path as the file system takes it. Spark SQL passes file: URIs, without escapes."""
     uri = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://(?:localhost)?)?(/(?!/).*)", path)
     if uri is None and "://" not in path:
         return str(Path(path).absolute())
@@ -136,7 +136,7 @@ def _local(name: str, path: str) -> str:
 
 
 def partitions(name: str, value: str) -> frozenset[TopicPartition]:
-    """Topics with lists of partitions; at least one partition.
+    """Parses topics with lists of partitions; at least one partition.
 
     >>> sorted(partitions("assign", '{"orders": [0, 1]}'))
     [TopicPartition(topic='orders', partition=0), TopicPartition(topic='orders', partition=1)]
@@ -153,7 +153,7 @@ def partitions(name: str, value: str) -> frozenset[TopicPartition]:
 
 
 def offsets(name: str, value: str) -> dict[TopicPartition, int]:
-    """An offset for each partition; -2 and -1 are the connector's names for the earliest and the latest.
+    """Parses an offset for each partition; -2 and -1 are the connector's names for the earliest and the latest.
 
     >>> offsets("startingOffsets", '{"orders": {"0": 23}}')
     {TopicPartition(topic='orders', partition=0): 23}
@@ -162,7 +162,7 @@ def offsets(name: str, value: str) -> dict[TopicPartition, int]:
 
 
 def timestamps(name: str, value: str) -> dict[TopicPartition, int]:
-    """A time for each partition, in milliseconds."""
+    """Parses a time for each partition, in milliseconds."""
     return _by_partition(value, 0, f'{name}={value!r} is not JSON like {{"orders": {{"0": 1700000000000}}}}')
 
 

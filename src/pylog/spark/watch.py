@@ -106,7 +106,7 @@ class PartitionTracker:
         return self._planned(partition, lambda outline: planning.size_between(outline, start, end), 0)
 
     def first_cut(self, partition: TopicPartition, start: int, end: int, max_bytes: int) -> int:
-        """How far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
+        """Returns how far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
         return self._planned(partition, lambda outline: planning.first_cut(outline, start, end, max_bytes), end)
 
     def _planned(self, partition: TopicPartition, plan: Callable[[PartitionExtent], int], otherwise: int) -> int:

@@ -139,7 +139,7 @@ def _check_shared(fs: OsFileSystem, root: str) -> None:
 
 
 def _micro_batch() -> tuple[str, int]:
-    """The query, by the id that its checkpoint keeps, and the number of the micro-batch that this task works for."""
+    """Returns the query, by the id in its checkpoint, and the number of the micro-batch that this task is for."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(_QUERY)
     batch = None if context is None else context.getLocalProperty(_BATCH)
@@ -165,7 +165,7 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 
 
 def batch_writer(target: WriteTarget, schema: StructType, *, overwrite: bool) -> PylogWriter:
-    """A writer for a batch job.
+    """Returns a writer for a batch job.
 
     Raises:
         InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
@@ -176,7 +176,7 @@ def batch_writer(target: WriteTarget, schema: StructType, *, overwrite: bool) ->
 
 
 def stream_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogStreamWriter:
-    """A writer for a streaming query; raises as `batch_writer`."""
+    """Returns a writer for a streaming query; raises as `batch_writer`."""
     own = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
     return PylogStreamWriter(_checked(own, schema, overwrite=overwrite))
 

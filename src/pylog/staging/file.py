@@ -128,7 +128,7 @@ class StagingFile:
 
 
 def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
-    """The index of a finished staging file.
+    """Reads the index of a finished staging file.
 
     Raises:
         StorageFailedError: the file is missing. CorruptionError: it has changed since it was completed, it never was a staging

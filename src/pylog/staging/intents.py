@@ -87,7 +87,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 
     def records(self) -> int | None:
-        """How many records the micro-batch has; None if that is not known, because it is not done or version 1 noted it.
+        """Returns how many records the micro-batch has; None if it is not done, or its intent has version 1.
 
         >>> Intent(
         ...     "ab", 7, targets=(PartitionIntent("orders", 0, 40, 2), PartitionIntent("orders", 1, 50, 3)), done=True
@@ -102,7 +102,7 @@ _DECODER: Final = msgspec.json.Decoder(Intent)  # created at import: see `pylog.
 
 
 def intent_name(query: str) -> str:
-    """The file of a query's intent.
+    """Returns the file name of a query's intent.
 
     >>> intent_name("ab-12")
     'pylog-query.ab-12.json'
@@ -154,7 +154,7 @@ def write_intent(fs: FileSystem, root: str, intent: Intent) -> None:
 
 
 def needed_names(fs: FileSystem, root: str) -> set[str]:
-    """The staging files of micro-batches that were decided and are not done.
+    """Returns the staging files of micro-batches that were decided and are not done.
 
     Raises:
         As `read_intent`: what cannot be read may need anything.
@@ -169,7 +169,7 @@ def needed_names(fs: FileSystem, root: str) -> set[str]:
 
 
 def producer_of(query: str, batch: int) -> ProducerBatch:
-    """The producer that a query's micro-batch has in the logs: another epoch each, and another id when these are used up.
+    """Returns the producer of a query's micro-batch: each has another epoch, and another id once the epochs are used up.
 
     >>> one, two = producer_of("ab", 32767), producer_of("ab", 32768)
     >>> one.epoch, two.epoch, one.producer_id == two.producer_id

@@ -51,7 +51,7 @@ class StagingName(NamedTuple):
 
 
 def staged_names(fs: FileSystem, root: str) -> dict[str, StagingName]:
-    """The staging files of a store, by file name. Cost: one listing of the root."""
+    """Returns the staging files of a store, by file name. Cost: one listing of the root."""
     parsed = {entry.name: StagingName.parse(entry.name) for entry in fs.list(root) if entry.name.endswith(SUFFIX)}
     return {name: staged for name, staged in parsed.items() if staged is not None}
 

@@ -114,24 +114,24 @@ class LogModel:
         return len(self.promise.records)
 
     def append(self, records: Sequence[object]) -> None:
-        """Records are requested at the end of the log."""
+        """Notes that records are requested at the end of the log."""
         self.promise = replace(self.promise, records=(*self.promise.records, *records))
 
     def refused(self, end: int) -> None:
-        """The last append failed and was truncated at `end`. Its records do not return."""
+        """Notes that the last append failed and was truncated at `end`. Its records do not return."""
         self.promise = replace(self.promise, records=self.promise.records[:end])
 
     def acknowledge(self, *, durable: bool) -> None:
-        """All appends are acknowledged. `durable` means a durability that survives a power loss."""
+        """Notes that all appends are acknowledged. `durable` means a durability that survives a power loss."""
         survives = self.end if durable else self.promise.survives_power_loss
         self.promise = replace(self.promise, survives_death=self.end, survives_power_loss=survives)
 
     def flushed(self, end: int) -> None:
-        """The log reported everything before `end` as durable."""
+        """Notes that the log reported everything before `end` as durable."""
         self.promise = replace(self.promise, survives_power_loss=max(end, self.promise.survives_power_loss))
 
     def truncate(self, end: int) -> None:
-        """A truncation to `end` is requested. Until it is acknowledged, any end at or after `end` is valid."""
+        """Notes that a truncation to `end` is requested. Until it is acknowledged, any end at or after `end` is valid."""
         promise = self.promise
         self.promise = replace(
             promise,
@@ -140,21 +140,21 @@ class LogModel:
         )
 
     def truncated(self, end: int) -> None:
-        """A truncation is acknowledged. Records at or after `end` never return, and those before it are durable."""
+        """Notes that a truncation is acknowledged. Records at or after `end` never return, and those before it are durable."""
         droppable = frozenset(offset for offset in self.promise.droppable if offset < end)
         ends = {"survives_death": end, "survives_power_loss": end}
         self.promise = replace(self.promise, records=self.promise.records[:end], droppable=droppable, **ends)
 
     def delete(self, before: int) -> None:
-        """The deletion of records before an offset is requested, or retention may delete them."""
+        """Notes that the deletion of records before an offset is requested, or that retention may delete them."""
         self.promise = replace(self.promise, last_start=max(before, self.promise.last_start))
 
     def deleted(self, before: int) -> None:
-        """A deletion is acknowledged. Records before `before` never return."""
+        """Notes that a deletion is acknowledged. Records before `before` never return."""
         self.promise = replace(self.promise, first_start=before, last_start=before)
 
     def compact(self, superseded: Iterable[int]) -> None:
-        """A compaction is requested. It may remove the records at these offsets and no others.
+        """Notes that a compaction is requested. It may remove the records at these offsets and no others.
 
         >>> model = LogModel()
         >>> model.append([b"a", b"b"])

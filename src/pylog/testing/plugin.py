@@ -51,7 +51,7 @@ def _install_if_asked(config: pytest.Config, is_asked: bool) -> None:
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A fresh Kafka for this test. kafka-python's names mean pylog's layer while it runs, also in modules that imported them."""
+    """Provides a fresh Kafka. kafka-python's names mean pylog's layer during the test, also in modules that imported them."""
     from pylog.compat.fixture import kafka_for_test
 
     with kafka_for_test(*_how(request)) as made:
@@ -60,7 +60,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def pylog_store(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A fresh pylog store for this test, without kafka-python's names."""
+    """Provides a fresh pylog store for a test, without kafka-python's names."""
     from pylog.compat.fixture import kafka_for_test
 
     with kafka_for_test(*_how(request), replace=False) as made:

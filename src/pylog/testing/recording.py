@@ -114,7 +114,7 @@ class RecordingFileSystem(MemoryFileSystem):
         self.recording = Recording(self.image(), boots)
 
     def admit(self, operation: Operation) -> bool:
-        """Records the call, unless `without` leaves it out."""
+        """Notes the call, unless `without` leaves it out."""
         site = _call_site(operation.kind)
         if self._without is not None and self._without(site):
             return False

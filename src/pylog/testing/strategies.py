@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 def byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
-    """Keys and values: None, empty, short, or long enough to fill a small segment.
+    """Draws keys and values: None, empty, short, or long enough to fill a small segment.
 
     Args:
         max_size: maximal size in bytes.
@@ -64,7 +64,7 @@ def timestamps() -> SearchStrategy[int]:
 
 
 def records(max_size: int = 300) -> SearchStrategy[NewRecord]:
-    """A record in the form of `Log.append_many`: (key, value, headers, timestamp).
+    """Draws a record in the form of `Log.append_many`: (key, value, headers, timestamp).
 
     Args:
         max_size: maximal size of a value, in bytes.
@@ -77,7 +77,7 @@ def records(max_size: int = 300) -> SearchStrategy[NewRecord]:
 
 
 def batches(max_records: int = 5, max_size: int = 300) -> SearchStrategy[list[NewRecord]]:
-    """The records of one `append_many`: at least one.
+    """Draws the records of one `append_many`: at least one.
 
     Args:
         max_records: maximal number of records.
@@ -107,7 +107,7 @@ def topic_configs() -> SearchStrategy[dict[str, Any]]:
 
 
 def steps() -> SearchStrategy[Step]:
-    """A step of a workload."""
+    """Draws a step of a workload."""
     return st.one_of(
         st.builds(
             lambda batch, durable: Step("append_many" if len(batch) > 1 else "append", tuple(batch), durable),
@@ -120,7 +120,7 @@ def steps() -> SearchStrategy[Step]:
 
 
 def workloads(max_steps: int = 6) -> SearchStrategy[list[Step]]:
-    """The operations on one log, in order.
+    """Draws the operations on one log, in order.
 
     Args:
         max_steps: maximal number of operations.

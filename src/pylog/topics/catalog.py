@@ -54,7 +54,7 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc32c: str = ""
 
     def config_of(self, topic: str) -> TopicConfig:
-        """A topic's configuration, as far as it is known."""
+        """Returns a topic's configuration, as far as it is known."""
         known = self.topics.get(topic)
         return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else topic_config(known.config)
 
@@ -80,11 +80,11 @@ class KnownCatalog:
         self._known = _Known(None, Catalog(), {})
 
     def read(self) -> Catalog:
-        """The catalog now. Raises as `read_catalog`. Cost: one small read while nothing has changed."""
+        """Returns the catalog now. Raises as `read_catalog`. Cost: one small read while nothing has changed."""
         return self._refreshed().catalog
 
     def config_of(self, topic: str, topic_id: str | None = None) -> TopicConfig:
-        """A topic's configuration now, the same object while nothing has changed.
+        """Returns a topic's configuration now, the same object while nothing has changed.
 
         Args:
             topic: the topic's name.
@@ -150,7 +150,7 @@ def _damaged(path: str, why: str) -> CorruptionError:
 
 
 def _impossible(catalog: Catalog) -> Iterator[str]:
-    """What no pylog wrote. Names become paths, and those to be deleted are removed: nothing may lead out of the directory."""
+    """Returns an entry that no pylog wrote. Its names become paths that may be removed, and none may be outside the directory."""
     if catalog != catalog.sealed():
         yield "its checksum is of another content"
     if _partitions(catalog) > limits.MAX_PARTITIONS:
@@ -170,7 +170,7 @@ def _partitions(catalog: Catalog) -> int:
 
 
 def without(catalog: Catalog, names: Collection[str]) -> Catalog:
-    """A catalog without the entries of some topics."""
+    """Returns a catalog without the entries of some topics."""
     kept = {name: entry for name, entry in catalog.topics.items() if name not in names}
     return msgspec.structs.replace(catalog, topics=kept)
 

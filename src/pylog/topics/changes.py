@@ -92,7 +92,7 @@ class TopicChanges:
         return find_topic(self._fs, self._root, name)
 
     def is_half_made(self, key: TopicPartition) -> bool:
-        """Whether a partition of a topic of pylog's lacks its `partition.metadata`. A broker writes those of its own topics."""
+        """Returns whether a partition of pylog's topic lacks its `partition.metadata`. A broker writes that of its own topics."""
         if self._fs.exists(join(self._root, directory_name(key), PARTITION_METADATA)):
             return False
         return key.topic in read_catalog(self._fs, self._root).topics and not self._fs.exists(join(self._root, META_PROPERTIES))

@@ -20,7 +20,7 @@ from pylog.topics.partitions import directory_name
 
 
 def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -> Iterator[Finding]:
-    """Each partition that the catalog names has a directory with its topic's id (storage-format 3.4.2).
+    """Checks that each partition in the catalog has a directory with its topic's id (storage-format 3.4.2).
 
     Args:
         fs, root: the log directory.

@@ -58,7 +58,7 @@ def deletion_name(name: str) -> str:
 
 
 def pending_names(catalog: Catalog, topic: str) -> dict[str, str]:
-    """A topic's partition directories whose deletion was decided, and which may have their names still."""
+    """Returns a topic's partition directories whose deletion was decided, and which may still have their names."""
     parsed = {old: parse_partition_directory(old) for old in catalog.deleting}
     return {old: catalog.deleting[old] for old, found in parsed.items() if found is not None and found.topic == topic}
 
@@ -107,7 +107,7 @@ def _in(root: str, name: str) -> str:
 
 
 def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
-    """Records that directories were deleted, by their last names. Under the root's lock."""
+    """Notes that directories were deleted, by their last names. Under the root's lock."""
     catalog, deleted = read_catalog(fs, root), set(removed)
     left = {old: new for old, new in catalog.deleting.items() if new not in deleted}
     write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
@@ -148,7 +148,7 @@ def remove_directories(fs: FileSystem, root: str, names: Iterable[str], reason: 
 
 
 def partition_of_deleted(name: str) -> TopicPartition | None:
-    """The partition that had a directory before its deletion; None if its name was too long to be kept whole.
+    """Returns the partition that a deleted directory was; None if its name was too long to be kept whole.
 
     >>> partition_of_deleted("orders-1." + "0" * 32 + "-delete")
     TopicPartition(topic='orders', partition=1)
@@ -157,7 +157,7 @@ def partition_of_deleted(name: str) -> TopicPartition | None:
 
 
 def _facts_of(fs: FileSystem, directory: str) -> dict[str, int] | None:
-    """The bytes in a partition's segments, and its offsets as its header has them; None if there is no such directory."""
+    """Returns the bytes in a partition's segments, and the offsets in its header; None if there is no such directory."""
     if not fs.exists(directory):
         return None
     with contextlib.suppress(PylogError):  # another process may be faster, and damage keeps no partition from being deleted

@@ -56,7 +56,7 @@ def _target(fs: FileSystem, path: str) -> str | None:
 
 
 def is_partition(fs: FileSystem, directory: str) -> bool:
-    """Whether a directory has a file of a partition; also if it cannot be read, which is reported when it is opened."""
+    """Returns whether a directory has a file of a partition. True also if it cannot be read: opening it reports the error."""
     try:
         return any(entry.name in _OF_A_PARTITION or parse(entry.name) is not None for entry in fs.list(directory))
     except StorageFailedError:
@@ -64,7 +64,7 @@ def is_partition(fs: FileSystem, directory: str) -> bool:
 
 
 def linked_partitions(fs: FileSystem, root: str) -> list[str]:
-    """The paths of a log directory's symbolic links to partitions."""
+    """Returns the paths of a log directory's symbolic links to partitions."""
     links = [entry.name for entry in fs.list(root) if entry.is_link]
     return [join(root, name) for name in links if parse_partition_directory(name) is not None]
 

@@ -21,7 +21,7 @@ from pylog.topics.topic import Topic
 
 
 def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
-    """The topics of a log directory, by name. Directories that are not partitions are not pylog's business.
+    """Returns the topics of a log directory by name. Ignores directories that are not partitions.
 
     Raises:
         CorruptionError, UnsupportedFormatError: as `read_catalog`.
@@ -36,7 +36,7 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
 
 
 def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
-    """One topic of a log directory.
+    """Returns one topic of a log directory.
 
     Raises:
         UnknownTopicOrPartitionError: the topic does not exist; the message names some that do.
@@ -66,7 +66,7 @@ def check_usable(fs: FileSystem, root: str) -> None:
 
 
 def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> dict[str, TopicPartition]:
-    """The partitions in a directory, by the names of their directories.
+    """Returns the partitions in a directory, by the names of their directories.
 
     Args:
         fs, root: the log directory.
@@ -77,7 +77,7 @@ def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]
 
 
 def _without_strangers(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> list[DirectoryEntry]:
-    """The entries, in a directory that is not known to be a log directory without those that only have a partition's name.
+    """Returns the entries, without those that only have a partition's name if the directory may be no log directory.
 
     Somebody's home may have a directory `photos-2024`. Cost: nothing in a log directory, else a listing of each such directory.
     """
@@ -87,7 +87,7 @@ def _without_strangers(fs: FileSystem, root: str, entries: Collection[DirectoryE
 
 
 def present_numbers(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
-    """The numbers of the partitions that have a directory, by topic."""
+    """Returns the numbers of the partitions that have a directory, by topic."""
     found: dict[str, list[int]] = {}
     for entry in entries:
         if (partition := partition_of(entry)) is not None:
@@ -96,7 +96,7 @@ def present_numbers(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
 
 
 def made_again(fs: FileSystem, root: str, catalog: Catalog, entries: Collection[DirectoryEntry]) -> list[str]:
-    """The topics of the catalog that a broker has deleted, and another of each one's name made since: they have other ids."""
+    """Returns the topics of the catalog that a broker has deleted and created again: they have other ids."""
     if not _is_brokers(entries):
         return []
     present = present_numbers(entries)
@@ -114,14 +114,16 @@ def _id_of(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
 
 
 def id_in_brokers_directory(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
-    """The id of a partition's topic, if the directory is a broker's, which may have deleted a topic and created another one of
-    its name; None in a directory of pylog's own, where the catalog names every topic's id.
+    """Returns the id of a partition's topic in a broker's directory, which may have created the topic again meanwhile.
+
+    Returns:
+        The id; None in a directory of pylog's own, where the catalog names every topic's id.
     """
     return _id_of(fs, root, partition) if fs.exists(join(root, META_PROPERTIES)) else None
 
 
 def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
-    """Whether a directory is a broker's, judged by file names first: other directories cost no read."""
+    """Returns whether a directory is a broker's. Checks file names first, so other directories cost no read."""
     return any(entry.name == META_PROPERTIES for entry in entries)
 
 
@@ -133,7 +135,7 @@ META: Final = FileKind("a broker's meta.properties", _version, at_most(limits.ME
 
 
 def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
-    """Whether a directory belongs to a broker whose own metadata decides which topics exist (interop 3.9)."""
+    """Returns whether a directory belongs to a broker whose own metadata decides which topics exist (interop 3.9)."""
     return META.read(fs, join(root, META_PROPERTIES)) == b"1"
 
 

@@ -32,7 +32,7 @@ from pylog.topics.topic import Topic
 
 
 def check_new(root: str, name: str, present: Iterable[str]) -> None:
-    """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
+    """Refuses a name that differs from another one only in '.' and '_', as Kafka does, or in case, as some file systems do."""
     for other in present:
         if other == name:
             raise TopicAlreadyExistsError(f"topic {name!r} exists already; pass exist_ok=True to use it as it is", path=root)
@@ -60,7 +60,7 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: range) -> 
 
 
 def check_partition_count(count: object) -> int:
-    """A number of partitions, checked."""
+    """Returns a number of partitions after checking it."""
     return checked_int("partition_count", count, 1, limits.MAX_PARTITIONS)
 
 
@@ -147,7 +147,7 @@ def check_settable(options: Mapping[str, Any]) -> None:
 
 
 def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
-    """The entry of a topic whose configuration changes.
+    """Returns the entry of a topic whose configuration changes.
 
     Args:
         topic: as it is.

@@ -16,7 +16,7 @@ CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no l
 
 
 def directory_name(partition: TopicPartition) -> str:
-    """A partition's directory: `<topic>-<partition>`.
+    """Returns the name of a partition's directory: `<topic>-<partition>`.
 
     >>> directory_name(TopicPartition("orders", 3))
     'orders-3'
@@ -25,7 +25,7 @@ def directory_name(partition: TopicPartition) -> str:
 
 
 def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
-    """The partition that a directory entry is; a controller's metadata log is none (storage-format 3.1).
+    """Returns the partition that a directory entry is; None for a controller's metadata log (storage-format 3.1).
 
     A symbolic link is one wherever it leads: if that is no directory, opening the partition says so.
     """
@@ -34,7 +34,7 @@ def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
 
 
 def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) -> None:
-    """As `FileSystem.check_directory`; of one that was there a moment ago: another process has deleted the topic since."""
+    """Checks as `FileSystem.check_directory`. If the directory is missing now, another process has deleted the topic."""
     check_link(fs, directory)
     try:
         fs.check_directory(directory, write=write)

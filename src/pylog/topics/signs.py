@@ -22,12 +22,12 @@ _OF_THE_SYSTEM: Final = frozenset(
 
 
 def is_unused(entries: Iterable[DirectoryEntry]) -> bool:
-    """Whether a directory with these entries is empty, except for files that file systems and tools put into each directory."""
+    """Returns whether a directory is empty, except for files that file systems and tools put into each directory."""
     return all(entry.name in _OF_THE_SYSTEM for entry in entries)
 
 
 def is_log_directory(entries: Iterable[DirectoryEntry]) -> bool:
-    """Whether a directory with these entries belongs to a broker or to pylog.
+    """Returns whether a directory with these entries belongs to a broker or to pylog.
 
     A power loss can leave nothing but a file that was being replaced.
     """

@@ -42,7 +42,7 @@ class Topic(ShownAsTable):
 
 
 def changes_between(old: TopicConfig, new: TopicConfig) -> Iterator[tuple[str, object, object]]:
-    """The options that differ, each with its old and its new value."""
+    """Returns the options that differ, each with its old and its new value."""
     for field in dataclasses.fields(TopicConfig):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before != after:

@@ -89,7 +89,7 @@ def batches_of(pieces: Sequence[Piece], limit: int) -> Iterator[Piece]:
 
 
 def _size(rows: Piece) -> int:
-    """An upper bound of the bytes of the rows in a batch."""
+    """Returns an upper bound of the bytes of the rows in a batch."""
     return rows.size_bound - len(rows) * HEADER_SIZE  # the bound counts a header for each record
 
 

@@ -160,7 +160,7 @@ class TransactionsImage:
             self._producers.setdefault(entry.known.previous_producer_id, name)
 
     def _remove(self, name: str) -> None:
-        """A tombstone: the id has expired. Its producer ids are forgotten, or programs that make up ids would fill the memory."""
+        """Applies a tombstone: the id has expired. Its producer ids are forgotten, or made-up ids would fill the memory."""
         entry = self._entries.pop(name, None)
         if entry is None:
             return

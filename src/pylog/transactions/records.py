@@ -225,7 +225,7 @@ def _checked_numbers(topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _owner(tags: Tags, partitions: int) -> TransactionOwner | None:
-    """Later versions of the field begin as this one."""
+    """Reads the owner, also of later versions of the field, which begin as this one."""
     found = dict(tags).get(OWNER_TAG)
     if found is None:
         return None
@@ -267,7 +267,7 @@ def _write_topic(write: Writer, topic: str, numbers: tuple[int, ...]) -> None:
 
 
 def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
-    """The tagged fields that differ from their default, in the order of their numbers."""
+    """Returns the tagged fields that differ from their default, in the order of their numbers."""
     for number, layout, value, default in (
         (_PREVIOUS_ID, _INT64, metadata.previous_producer_id, NO_PRODUCER_ID),
         (_NEXT_ID, _INT64, metadata.next_producer_id, NO_PRODUCER_ID),

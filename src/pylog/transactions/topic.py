@@ -64,7 +64,7 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
             self._log.flush()
 
     def is_durable(self) -> bool:
-        """Whether a power loss would keep all records so far."""
+        """Returns whether a power loss would keep all records so far."""
         state = self._log.snapshot()
         return state.durable_offset == state.end_offset
 
@@ -112,7 +112,7 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
         self.on_partition(transactional_id, TransactionsPartition.make_durable)
 
     def is_durable(self, transactional_id: str) -> bool:
-        """Whether a power loss would keep the last record of an id."""
+        """Returns whether a power loss would keep the last record of an id."""
         return bool(self.on_partition(transactional_id, TransactionsPartition.is_durable))
 
     def coordinator_epoch(self, transactional_id: str) -> int:

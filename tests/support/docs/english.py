@@ -143,3 +143,22 @@ def sentences(text: str) -> Iterator[str]:
     text = re.sub(r"(?m)^\s*(?:>>>|\.\.\.).*$", "\n\n", text)
     for paragraph in re.split(r"\n\s*\n|\n\s*(?:[*-]|\w[\w, ]*:)\s", text):
         yield from re.split(r"(?<=[.!?:;])\s+|\s+→\s+", paragraph.strip())
+
+
+VERB: Final = re.compile(
+    r"(?:Also )?(?!(?:As|Its|This|Those|Batches|Bytes|Fields|Files|Keys|Members|Names|Numbers|Offsets|Partitions"
+    r"|Records|Rows|Segments|Times|Topics|Values)\b)[A-Z][a-z]*s\b|Called\b|See `"
+)
+
+
+def without_verb(source: str) -> Iterator[tuple[int, str]]:
+    """Yields the docstrings of functions that do not begin with what the function does, as "Returns the offset of ...".
+
+    Those of properties name a value. "Called when ..." is for callbacks, "See `Log.read`" for the engine under a public method.
+    """
+    lines, is_function = source.split("\n"), False
+    for number, line in enumerate(map(str.lstrip, lines)):
+        if line.startswith(("def ", "async def ", "class ")):
+            is_function = not line.startswith("class ") and "property" not in lines[number - 1]
+        elif is_function and line.startswith('"""') and lines[number - 1].endswith(":") and not VERB.match(line[3:]):
+            yield number + 1, line.strip('"')

@@ -298,7 +298,7 @@ def _shown(options: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _described(wanted: str | uuid.UUID, topic: Topic | None) -> Answer:
-    """A topic with the keys of version 3 and of version 2."""
+    """Returns a topic with the keys of version 3 and of version 2."""
     if topic is None:
         name, topic_id = (None, str(wanted)) if isinstance(wanted, uuid.UUID) else (wanted, None)
         return _topic_row(name, topic_id, _UNKNOWN, [])

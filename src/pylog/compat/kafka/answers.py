@@ -41,7 +41,7 @@ def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMeta
 
 
 def _epoch(found: Any) -> int:
-    """The leader epoch of an answer; kafka-python's word for none is -1."""
+    """Returns the leader epoch of an answer; kafka-python's word for none is -1."""
     return -1 if found.leader_epoch is None else int(found.leader_epoch)
 
 

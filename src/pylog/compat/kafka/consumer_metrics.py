@@ -87,7 +87,7 @@ class ConsumerMetrics(Metrics):
         }
 
     def _lag(self) -> float:
-        """The largest number of records that a partition has after the position."""
+        """Returns the largest number of records that a partition has after the position."""
         lags = [
             self._core.log(partition.partition).end_offset - partition.position
             for partition in list(self._core.assignment.partitions.values())

@@ -224,5 +224,5 @@ def for_code(error_code: int) -> type[BrokerResponseError]:
 
 
 def __getattr__(name: str) -> Any:
-    """The classes of the table are names of this module, which type checkers cannot see."""
+    """Returns the classes of the table as names of this module, which type checkers cannot see."""
     raise AttributeError(f"kafka-python has no error {name!r}")

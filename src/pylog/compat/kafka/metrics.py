@@ -110,7 +110,7 @@ def now() -> float:
 
 
 def zero() -> float:
-    """The value of what only a network has."""
+    """Returns the value of metrics that only a network has."""
     return 0.0
 
 

@@ -82,7 +82,7 @@ class IndexWatch:
         ]
 
     def ends_wrongly(self) -> bool:
-        """Whether the last entry of a sealed segment does not match its batches."""
+        """Returns whether the last entry of a sealed segment does not match its batches."""
         return int(self.offsets[-1]) > self._last_offset
 
 

@@ -95,7 +95,7 @@ class LogWatch:
         self._current.add_finding(finding)
 
     def report(self) -> Report:
-        """Everything found."""
+        """Returns everything found."""
         if self.damaged:  # further mismatches are consequences
             return self._counts.with_findings(self._findings)
         gaps = [] if self._sparse else self._gaps
@@ -117,7 +117,7 @@ class LogWatch:
         self.next_offset = max(self.next_offset, segment.base_offset)
 
     def _may_be_compacted(self, end: int, following: LogSegment) -> bool:
-        """Whether compaction may have left the gap before a segment: it has reached it, and all files in between are deleted.
+        """Returns whether compaction may have left the gap before a segment: it got there, and all files in between are deleted.
 
         Compaction removes a `.log` file before its derived files, and its seal or `.swap` records the gap until they are deleted.
         So a derived file alone means that only the `.log` file was lost.
@@ -138,7 +138,7 @@ class LogWatch:
 
 
 def _is_dense(table: Table, next_offset: int) -> bool:
-    """Whether batches follow an offset without a gap, also between records."""
+    """Returns whether batches follow an offset without a gap, also between records."""
     first, last = table[BASE_OFFSET], table[LAST_OFFSET]
     follows = int(first[0]) == next_offset and bool((first[1:] == last[:-1] + 1).all())
     return follows and bool((last - first + 1 == table[COUNT]).all())

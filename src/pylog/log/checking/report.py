@@ -72,11 +72,11 @@ class Partition(NamedTuple):
         return list(zip(listed, [*(segment.base_offset for segment in listed[1:]), None], strict=False))
 
     def is_active(self, segment: LogSegment) -> bool:
-        """Whether a segment, or a copy of it, was the active one."""
+        """Returns whether a segment, or a copy of it, was the active one."""
         return self.state.active is not None and segment.base_offset == self.state.active.base_offset
 
     def has_moved(self) -> bool:
-        """Whether the log has grown since: the files may be newer than the state."""
+        """Returns whether the log has grown since: the files may be newer than the state."""
         active = self.state.active
         torn = [finding.position + finding.size for finding in self.found if finding.kind == "torn"]
         known = {} if active is None else {active.log_name: max([self.state.active_size, *torn])}
@@ -92,7 +92,7 @@ class Partition(NamedTuple):
         return [finding for finding in found if finding.kind == kind and finding.position >= size]
 
     def was_cut(self) -> bool:
-        """Whether the log was ever truncated: a truncation inside a batch leaves a gap, because whole batches are deleted."""
+        """Returns whether the log was ever truncated: a truncation inside a batch deletes the whole batch, which leaves a gap."""
         slot = self.slot()
         return slot is not None and slot.truncation_count > 0
 
@@ -103,7 +103,7 @@ class Partition(NamedTuple):
         return sealed, None if slot is None else (slot.epoch, slot.truncation_count)
 
     def is_changing(self) -> bool:
-        """Whether segments are being added, deleted or replaced, or a process died during that."""
+        """Returns whether segments are being added, deleted or replaced, or a process died during that."""
         slot = self.slot()
         return slot is not None and slot.epoch % 2 == 1
 
@@ -132,7 +132,7 @@ class Partition(NamedTuple):
         return newest_slot(self.fs, self.directory)
 
     def is_own(self, slot: DurablePoint) -> bool:
-        """Whether a slot refers to the file of the active segment."""
+        """Returns whether a slot refers to the file of the active segment."""
         active = self.state.active
         if active is None or active.base_offset != slot.active_base or not self.fs.exists(active.path):
             return False

@@ -280,7 +280,7 @@ class CleaningRound:
             raise LogChangedError
 
     def _is_cut(self, writer: LogWriter) -> bool:
-        """Whether the log was truncated: then the superseding record of another one may have been deleted."""
+        """Returns whether the log was truncated: then the superseding record of a deleted one may be lost."""
         return writer.state.truncation_count != self._view.state.truncation_count
 
     def _note(self, end: int) -> None:

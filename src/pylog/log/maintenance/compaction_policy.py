@@ -54,7 +54,7 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """True if the log is dirty enough, or has been dirty for long enough (storage-format 7.3.2)."""
+        """Returns whether the log is dirty enough, or has been dirty for long enough (storage-format 7.3.2)."""
         return self.ratio > config.min_cleanable_dirty_ratio or (self.overdue and self.dirty_bytes > 0)
 
 
@@ -104,7 +104,7 @@ def _first_young(dirty: Sequence[CompactableSegment], config: TopicConfig, now_m
 
 
 def _is_overdue(dirty: Sequence[CompactableSegment], config: TopicConfig, now_ms: int) -> bool:
-    """Whether a record has been dirty for longer than `max_compaction_lag_ms` (7.3.3)."""
+    """Returns whether a record has been dirty for longer than `max_compaction_lag_ms` (7.3.3)."""
     if config.max_compaction_lag_ms == limits.INT64_MAX:
         return False
     return min((segment.begun(now_ms) for segment in dirty), default=now_ms) < now_ms - config.max_compaction_lag_ms
@@ -149,7 +149,7 @@ def groups(segments: Sequence[SegmentExtent], end: int, config: TopicConfig) -> 
 
 
 def _fits(members: Sequence[SegmentExtent], segment: SegmentExtent, segment_end: int, config: TopicConfig) -> bool:
-    """Whether a segment still fits into a group; offsets in indexes have 31 bits."""
+    """Returns whether a segment still fits into a group; offsets in indexes have 31 bits."""
     _, size, offset_bytes, time_bytes = (sum(column) for column in zip(*members, segment, strict=True))
     reach = segment_end - 1 - members[0].base_offset
     return (

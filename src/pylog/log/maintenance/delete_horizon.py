@@ -35,7 +35,7 @@ def past_horizon(table: Table, now_ms: int) -> NDArray[np.bool_]:
 
 
 def old_formats_past_horizon(segment: LogSegment, last_clean: LogSegment | None, delete_retention_ms: int, now_ms: int) -> bool:
-    """Whether the tombstones of formats 0 and 1 in a segment have expired, by the time of its last append.
+    """Returns whether the tombstones of formats 0 and 1 in a segment have expired, by the time of its last append.
 
     Args:
         segment: the segment.

@@ -166,7 +166,7 @@ class _Output:
         return join(self._source.directory, file_name(self.base, suffix) + CLEANED)
 
     def has_room(self, size: int, last_offset: int) -> bool:
-        """Whether a batch fits. One always fits into an empty segment."""
+        """Returns whether a batch fits. One always fits into an empty segment."""
         fits = self.size + size <= LARGEST_BYTES and last_offset - self.base <= limits.MAX_RELATIVE_OFFSET
         return fits or not self.size
 

@@ -55,7 +55,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
 
 
 def _is_plain_start(writer: LogWriter, source: Source, offset: int) -> bool:
-    """Whether the checkpoint is optional for a log start: without an entry a log begins with its first segment.
+    """Returns whether the checkpoint is optional for a log start: without an entry a log begins with its first segment.
 
     In a broker's directory an entry below the first segment would mean that remote storage has the other records.
     """
@@ -312,7 +312,7 @@ def _remove_indexes(source: Source, target: LogSegment) -> None:
 
 
 def _may_be_mapped(source: Source, writer: LogWriter, target: LogSegment) -> bool:
-    """Whether a reader may have mapped a segment: it is sealed, or was before a truncation failed half-way and left it the last.
+    """Returns whether a reader may have mapped a segment: it is or was sealed, before a truncation failed and left it the last.
 
     The seal tells of the latter: a truncation renames a segment's `.log` before its seal, so both are still there.
     """

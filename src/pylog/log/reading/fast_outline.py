@@ -76,7 +76,7 @@ def fast_outline(fs: FileSystem, directory: str, log_start: int, *, ours: bool) 
 
 
 def is_still_so(fs: FileSystem, directory: str, seen: FastOutline) -> bool:
-    """Whether a partition is unchanged since an earlier outline, by its header, else by names and sizes of its `.log` files.
+    """Returns whether a partition is unchanged since an earlier outline, by its header, else by names and sizes of its files.
 
     Args:
         fs, directory: the partition.
@@ -217,7 +217,7 @@ def _batches(file: File, position: int, size: int) -> Iterator[_Column]:
 
 
 def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
-    """Whether the batches begin at the index entry and reach the segment's end, without a gap and in one epoch."""
+    """Returns whether the batches begin at the index entry and reach the segment's end, without a gap and in one epoch."""
     if not tail or len(tail) > _MOST or tail[-1][0] + tail[-1][SIZE] != size or not _fits(tail[0], offsets):
         return False
     following = tail[0][BASE_OFFSET]
@@ -229,14 +229,14 @@ def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
 
 
 def _fits(column: _Column, offsets: OffsetIndex) -> bool:
-    """Whether a batch is that of the last index entry; without entries, the segment's first."""
+    """Returns whether a batch is that of the last index entry; without entries, the segment's first."""
     if not len(offsets):
         return column[BASE_OFFSET] == offsets.base_offset
     return offsets.base_offset <= column[BASE_OFFSET] and column[LAST_OFFSET] == offsets.last.offset
 
 
 def _is_named(tail: Sequence[_Column], entry: TimestampOffset, offsets: OffsetIndex, file: File) -> bool:
-    """Whether the batch at a time index entry's offset has its timestamp."""
+    """Returns whether the batch at a time index entry's offset has its timestamp."""
     if entry.offset < tail[0][BASE_OFFSET]:
         tail = list(islice(_batches(file, offsets.lower(entry.offset + 1).position, tail[0][0]), _MOST))
     found = next((column for column in tail if column[LAST_OFFSET] >= entry.offset), None)

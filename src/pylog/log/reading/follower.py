@@ -94,7 +94,7 @@ class Follower:
         self._is_refreshing = False
 
     def may_have_changed(self) -> bool:
-        """Whether another process may have changed the log since the last refresh. Any thread may call it. Cost: one read.
+        """Returns whether another process may have changed the log since the last refresh. For any thread. Cost: one read.
 
         Without a valid header only the directory shows changes, so it returns true every 50 ms.
         """
@@ -104,7 +104,7 @@ class Follower:
         return header is None or header.changed() or self._is_refreshing  # in this order: the state is published first
 
     def is_current(self, *, committed: bool = False) -> bool:
-        """True if the published state is current, so that a refresh would change nothing. Any thread may ask, without a lock.
+        """Returns whether the published state is current, so that a refresh would change nothing. For any thread, without a lock.
 
         Args:
             committed: the open transactions must be known, too.
@@ -122,7 +122,7 @@ class Follower:
         return not self._is_refreshing and state is self._state  # last: a refresh publishes its state before it ends
 
     def _has_unseen_bytes(self, size: int) -> bool:
-        """Whether the active segment's file has bytes past the published end that were not checked yet."""
+        """Returns whether the active segment's file has bytes past the published end that were not checked yet."""
         return size > self._state.active_size and size != self._judged_size
 
     def _take_changes(self, wait: bool) -> None:
@@ -212,7 +212,7 @@ class Follower:
 
     @staticmethod
     def _follows(region: Region, offset: int) -> bool:
-        """Whether a region has whole batches that continue from an offset."""
+        """Returns whether a region has whole batches that continue from an offset."""
         table = region.table
         if region.status not in (kernels.OK, kernels.FULL):
             return False
@@ -295,7 +295,7 @@ def _lasting(slot: DurablePoint) -> tuple[int, int, int, int]:
 
 
 def _has_only_grown(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether, by names and sizes, only the last segment has grown and new ones were added."""
+    """Returns whether, by names and sizes, only the last segment has grown and new ones were added."""
     if not before:
         return True
     *sealed, (last, size) = before
@@ -303,7 +303,7 @@ def _has_only_grown(before: list[tuple[str, int]], now: list[tuple[str, int]]) -
 
 
 def _were_replaced(sealed: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether sealed segments were deleted at the log start or replaced, as by a broker. Ignores other missing ones."""
+    """Returns whether sealed segments were deleted at the log start or replaced, as by a broker. Ignores other missing ones."""
     sizes = dict(now)
     return any(name not in sizes for name, _ in sealed[:1]) or any(sizes.get(name, size) != size for name, size in sealed)
 
@@ -329,7 +329,7 @@ def load_live(source: Source, clock: Clock) -> Loaded:
 
 
 def _is_of_one_epoch(before: DurablePoint | None, after: DurablePoint | None) -> bool:
-    """Whether no segments changed between two reads of the header, and no change was in progress."""
+    """Returns whether no segments changed between two reads of the header, and no change was in progress."""
     if before is None or after is None:
         return before is after
     return before.epoch == after.epoch and after.epoch % 2 == 0

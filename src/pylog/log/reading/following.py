@@ -183,7 +183,7 @@ def follow(
 
 
 def has_records_before(state: LogState, offset: int, seen: int | None, since: int) -> bool:
-    """Whether a log still has the returned records before `offset`.
+    """Returns whether a log still has the returned records before `offset`.
 
     Args:
         state: the current state.

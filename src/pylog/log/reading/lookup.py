@@ -199,7 +199,7 @@ class _Sealed(NamedTuple):
 
 
 def _has_earlier(state: LogState, found: OffsetAndTimestamp | None) -> bool:
-    """Whether a local record is before the result; then the remote records, which are older, are before it too."""
+    """Returns whether a local record is before the result; then the remote records, which are older, are before it too."""
     end = state.end_offset if found is None else found.offset
     wanted = OffsetRange(state.start_offset, end)
     return any(True for _ in reader.scan(state, wanted, ("offset",), committed=False, max_rows=1, verify=False))

@@ -53,7 +53,7 @@ class Queries:
         self._times = TimeSearch()
 
     def _current(self) -> LogState:
-        """The state now, as a snapshot; refreshed only if another process may have changed the log.
+        """Returns the state now, as a snapshot; refreshed only if another process may have changed the log.
 
         Cost: one pread, 1 µs. Where no header of pylog counts, as in a broker's directory, the log is refreshed every 50 ms.
         """
@@ -79,7 +79,7 @@ class Queries:
             inside.remove(me)
 
     def answer(self, question: Callable[[LogState], Answer], *, committed: bool = False) -> Answer:
-        """The answer to a question about the log now. It is asked again if another thread or process changes segments meanwhile.
+        """Returns the answer to a question about the log now. Asks again if another thread or process changes segments meanwhile.
 
         Args:
             question: reads segments of the state that it is given.

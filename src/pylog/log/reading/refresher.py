@@ -122,7 +122,7 @@ class _SecondFollower:
         self._state = state
 
     def state(self, *, wait: bool, committed: bool) -> LogState:
-        """The state now. Arguments as of `Refresher.state`."""
+        """Returns the state now. Arguments as of `Refresher.state`."""
         ticket, states = self._turns.begun, list[LogState]()
 
         def refresh() -> None:
@@ -194,7 +194,7 @@ class Refresher:
                 self._rest()
 
     def _rest(self) -> None:
-        """The writer has the state from now on. Under the lock."""
+        """Leaves the state to the writer from now on. Under the lock."""
         self.follower.rest()
 
     def _follow_on(self, loaded: Loaded) -> None:
@@ -210,7 +210,7 @@ class Refresher:
         return deleted or self.follower.is_deleted or (self._writer is not None and self._writer.is_deleted)
 
     def may_have_changed(self) -> bool:
-        """Whether another process may have changed the log since the state was published. Takes no lock. Cost: one pread."""
+        """Returns whether another process may have changed the log since the state was published. No lock. Cost: one pread."""
         owner = self._writer
         try:
             writer = None if owner is None else owner.writer
@@ -223,7 +223,7 @@ class Refresher:
             return True
 
     def is_writer_current(self) -> bool:
-        """Whether this process writes here, and no other process has changed the log since. Takes no lock. Cost: one pread."""
+        """Returns whether this process writes here, and no other process has changed the log since. No lock. Cost: one pread."""
         writer = None if self._writer is None else self._writer.writer
         try:
             return writer is not None and not (writer.header.changed() or writer.is_catching_up)
@@ -233,7 +233,7 @@ class Refresher:
     # ---- refreshes -----------------------------------------------------------------------------------------------------------
 
     def state(self, *, wait: bool = False, committed: bool = False) -> LogState:
-        """The state now. Everything that any process acknowledged before this call is in it.
+        """Returns the state now. Everything that any process acknowledged before this call is in it.
 
         Args:
             wait: also wait for the end of a change of segments: the caller has met a file that is gone.

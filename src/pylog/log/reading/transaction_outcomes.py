@@ -73,7 +73,7 @@ class TransactionOutcomes:
         return found
 
     def known(self, buffer: Bytes | None, table: Table) -> tuple[NDArray[np.bool_], CorruptionError | None]:
-        """Like `aborted`, but returns the error with the answers for the batches before the first unknown outcome.
+        """Returns the same as `aborted`, but the error with the answers for the batches before the first unknown outcome.
 
         With `buffer`, a batch that does not match its checksum is left to the decoder, which raises.
         """

@@ -68,7 +68,7 @@ def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
 
 
 def is_empty(fs: FileSystem, directory: str) -> bool:
-    """Whether a partition has no bytes, so that no operation can be unfinished."""
+    """Returns whether a partition has no bytes, so that no operation can be unfinished."""
     try:
         return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
     except StorageFailedError:  # a broken link, for example

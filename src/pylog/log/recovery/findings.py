@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsynced_bytes: int) -> bool:
-    """Whether damaged bytes are an unfinished write at the time of a crash (reliability 3.3).
+    """Returns whether damaged bytes are an unfinished write at the time of a crash (reliability 3.3).
 
     Args:
         damage: the first damage in its segment.

@@ -97,7 +97,7 @@ class Source:
         return self.log_starts.offsets().get(self.partition)
 
     def is_own(self) -> bool:
-        """Whether the log directory is not a broker's. Cost: a listing."""
+        """Returns whether the log directory is not a broker's. Cost: a listing."""
         return not is_brokers(self.fs, parent_of(self.directory))
 
     @property
@@ -195,13 +195,13 @@ class Loaded:
         return [(segment, size) for segment, end, size in zip(self.segments, ends, sizes, strict=True) if end > offset]
 
     def follows(self, before: Loaded) -> bool:
-        """Whether this is still the same partition, not one created in its place, and not about to be deleted."""
+        """Returns whether this is still the same partition: not created again, and not about to be deleted."""
         flags = 0 if self.slot is None else self.slot.flags
         return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)
 
 
 def is_of_another_topic(source: Source, loaded: Loaded) -> bool:
-    """Whether the directory belongs to another topic of the same name, created after the partition was loaded.
+    """Returns whether the directory belongs to another topic of the same name, created after the partition was loaded.
 
     For a partition without a header: a header tells of the deletion itself. Names and sizes of files do not show it, because two
     empty partitions have the same ones. Cost: one small read.
@@ -213,7 +213,7 @@ def is_of_another_topic(source: Source, loaded: Loaded) -> bool:
 
 
 def unchanged_since_load(source: Source, loaded: Loaded) -> bool:
-    """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
+    """Returns whether no process has written since the log was loaded: header, length and zeros of its end are unchanged."""
     header = open_header(source.fs, source.directory)
     if header is not None:
         slot, same_boot = header.refresh(), header.same_boot

@@ -76,7 +76,7 @@ def _note_missing_bytes(loaded: Loaded) -> None:
 
 
 def _settled(slot: DurablePoint | None, active: LogSegment) -> bool:
-    """Whether the header proves that no operation was unfinished."""
+    """Returns whether the header proves that no operation was unfinished."""
     same = slot is not None and slot.active_base == active.base_offset
     return slot is not None and same and slot.idle and slot.published_position == active.size
 

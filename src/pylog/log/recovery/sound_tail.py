@@ -66,7 +66,7 @@ def _headers(file: LogFile, position: int, end: int) -> Table | None:
 
 
 def _has_no_gap(segment: LogSegment, table: Table, following: int | None) -> bool:
-    """Whether the batches have no gap between or before them, and nothing else that requires a walk."""
+    """Returns whether the batches have no gap between or before them, and nothing else that requires a walk."""
     position, first, last = table[[POSITION, BASE_OFFSET, LAST_OFFSET], 0].tolist()
     vouched = position and segment.offset_index().lookup(last) == (last, position)
     floor = first if vouched else segment.base_offset

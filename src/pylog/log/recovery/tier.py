@@ -41,7 +41,7 @@ def remote_start(
 
 
 def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> bool:
-    """Whether the first records of a partition that is not open are in remote storage. Cost: none without `log_start`.
+    """Returns whether the first records of a partition that is not open are in remote storage. Cost: none without `log_start`.
 
     Args:
         fs, directory: the partition.
@@ -56,12 +56,12 @@ def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> boo
 
 
 def is_brokers(fs: FileSystem, root: str) -> bool:
-    """Whether a log directory is a broker's: pylog has no remote storage."""
+    """Returns whether a log directory is a broker's: pylog has no remote storage."""
     return any(entry.name == _BROKERS for entry in fs.list(root)) or has_tier(fs, root)
 
 
 def has_tier(fs: FileSystem, root: str) -> bool:
-    """Whether a log directory has files of a broker with remote storage."""
+    """Returns whether a log directory has files of a broker with remote storage."""
     return any(entry.name == _CACHE or entry.name.startswith(_METADATA) for entry in fs.list(root))
 
 

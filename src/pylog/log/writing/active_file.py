@@ -82,7 +82,7 @@ class ActiveFile:
                 self.raw.truncate(begin)
 
     def is_unchanged_since(self, position: int) -> bool:
-        """Whether no other process has written after the log end. Cost: one system call.
+        """Returns whether no other process has written after the log end. Cost: one system call.
 
         Zeros are as conclusive as the file's size. A process that cuts them off leaves none. One that dies while it writes a
         batch into them leaves the first bytes of the batch.
@@ -92,7 +92,7 @@ class ActiveFile:
         return self.raw.read(LOG_OVERHEAD, position) == _BLANK
 
     def is_blank_at(self, position: int) -> bool:
-        """Whether no batch begins at the log end. A process killed during a write leaves a non-zero header there."""
+        """Returns whether no batch begins at the log end. A process killed during a write leaves a non-zero header there."""
         return _BLANK.startswith(self.raw.read(LOG_OVERHEAD, position))
 
     def cut(self, position: int) -> None:

@@ -70,7 +70,7 @@ class ActiveSegment:
         return self.segment.base_offset
 
     def use(self) -> SegmentUse:
-        """How full the segment is, for the decision to roll."""
+        """Returns how full the segment is, for the decision to roll."""
         segment = self.segment
         left = self._builder.entries_left(self._config.segment_index_bytes)
         return SegmentUse(segment.base_offset, self.size, self._first_timestamp, segment.appends.begun_ms or 0, left)
@@ -142,7 +142,7 @@ class ActiveSegment:
     # ---- facts and files -----------------------------------------------------------------------------------------------------
 
     def ends(self) -> dict[str, int]:
-        """The durable point's fields for a segment that is synced to its size."""
+        """Returns the durable point's fields for a segment that is synced to its size."""
         base, position, offset = self.segment.base_offset, self.size, self.next_offset
         return {
             "active_base": base,
@@ -170,7 +170,7 @@ class ActiveSegment:
 
 
 def loaded_segment(source: Source, loaded: Loaded, segment: LogSegment, builder: SegmentIndexBuilder) -> ActiveSegment:
-    """The active segment of a log as it was loaded, made ready for the next append. It has what is not published yet, too."""
+    """Returns the active segment of a loaded log, ready for the next append. It includes batches that are not published yet."""
     size, interval = loaded.end, source.config.index_interval_bytes
     file = ActiveFile(source.fs.open(segment.path, write=True), size)
     cut_tail(source, loaded, segment, file, size)

@@ -127,7 +127,7 @@ class GroupCommit:
 
     @staticmethod
     def _is_settled(request: Request, writer: LogWriter) -> bool:
-        """Whether a producer's batch needs no write: it is a duplicate, or is refused."""
+        """Returns whether a producer's batch needs no write: it is a duplicate, or is refused."""
         assert request.producer is not None
         writer.stop.check()  # otherwise records that the previous group failed to write would count as duplicates
         try:

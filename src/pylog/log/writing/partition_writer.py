@@ -193,7 +193,7 @@ class PartitionWriter:
         return self._hides_records() or self._state.durable_offset < self._state.end_offset
 
     def _hides_records(self) -> bool:
-        """Whether the loaded log has records that readers may not see yet: those after a crash, or since a failed sync."""
+        """Returns whether the loaded log has records that readers may not see yet, as after a crash or a failed sync."""
         return self.writer is None and self._state.end_offset < self.loaded.next_offset
 
     def _set_state(self, state: LogState) -> None:
@@ -274,7 +274,7 @@ class PartitionWriter:
             return self.writer is not None and self.writer.catch_up(published=True)
 
     def is_ahead(self) -> bool:
-        """True while a thread of this process writes: it has the partition's lock, and has taken the changes of all others.
+        """Returns whether a thread of this process writes: it has the partition's lock, and has taken the changes of all others.
 
         Then the published state is current. Any thread may ask, without a lock.
         """

@@ -51,7 +51,7 @@ class PublishedState:
         return self.header.slot
 
     def is_current(self) -> bool:
-        """Whether the header is as this process left it, and no change of segments is in progress. Cost: one pread."""
+        """Returns whether the header is as this process left it, and no change of segments is in progress. Cost: one pread."""
         slot = self.header.slot
         even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
         return even and not self.header.changed()

@@ -235,7 +235,7 @@ class Requests:
         self._inside.pop(request.thread, None)
 
     def has_called(self) -> bool:
-        """True if this thread is inside an append: a signal handler that appended now would deadlock."""
+        """Returns whether this thread is inside an append: a signal handler that appended now would deadlock."""
         request = self._inside.get(threading.get_ident())
         return request is not None and (not request.left or self._guard.locked())
 
@@ -270,7 +270,7 @@ class Requests:
                 return
 
     def may_go_on(self, request: Request) -> bool:
-        """Whether a request is settled, or its thread must lead, even if it was not woken."""
+        """Returns whether a request is settled, or its thread must lead, even if it was not woken."""
         return request.done or self._leader is request
 
     def give_way(self) -> None:
@@ -354,7 +354,7 @@ def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> It
 
 
 def _is_small(request: Request) -> bool:
-    """Whether a request may share a batch with others. A single record is never split."""
+    """Returns whether a request may share a batch with others. A single record is never split."""
     if request.producer is not None or not isinstance(request.encoder, BatchEncoder) or (request.whole and request.count > 1):
         return False
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS

@@ -64,7 +64,7 @@ def check_fits_at_all(size: int, config: TopicConfig, directory: str) -> None:
 
 
 def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
-    """Whether one batch fits into the segment. Same result as `batches_before_roll`, but faster, for small appends.
+    """Returns whether one batch fits into the segment. Same result as `batches_before_roll`, but faster, for small appends.
 
     >>> column = [0] * 15
     >>> column[SIZE] = 100
@@ -89,7 +89,7 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
 
 
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
-    """Whether each batch is within `roll_ms` of the first one (6.3.2).
+    """Returns whether each batch is within `roll_ms` of the first one (6.3.2).
 
     Their timestamps decide, or the wall clock if one of them has none. If the first one is in the future, both must agree. Kafka
     compares only timestamps, so its segment does not roll by time until that future time.

@@ -137,7 +137,7 @@ class LogWriter:
     # ---- writes of other processes -------------------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Whether the log is as this writer left it. Cost: two or three system calls.
+        """Returns whether the log is as this writer left it. Cost: two or three system calls.
 
         The header alone is not sufficient: a process that dies during an append does not change it.
         """
