@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -123,8 +125,9 @@ def test_a_store_that_only_reads_has_metrics_of_all_partitions() -> None:
         ends = [values(reader, "t", number)["log_end_offset"] for number in range(3)]
         assert ends == [0, 0, 1]
         of_groups = {name for name in METRICS if name.startswith("group_")}
+        of_others = {"log_dirty_ratio", "log_last_append_timestamp_seconds"}  # of compacted topics and of writers
         no_records = {"log_newest_timestamp_seconds", "store_free_bytes"}  # and no disk
-        assert {sample.name for sample in reader.metrics()} | no_records == set(METRICS) - of_groups
+        assert {sample.name for sample in reader.metrics()} | no_records | of_others == set(METRICS) - of_groups
     with pytest.raises(pylog.ClosedError):
         reader.metrics()
 
@@ -169,3 +172,85 @@ def test_a_log_that_cannot_be_opened_hides_nothing_of_the_others(tmp_path: Path,
         lags = {sample.labels["topic"]: sample.value for sample in store.metrics() if sample.name == "group_lag"}
     assert found == {"a": 0, "b": 1, "c": 0, "__consumer_offsets": 0}
     assert lags["a"] == lags["c"] == 9
+
+
+def test_what_consumers_of_this_process_fetch_is_counted() -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        store.log("t").append_many([VALUE] * 10)
+        with store.consumer("t", auto_offset_reset="earliest") as consumer:
+            assert len(consumer.poll(1_000)) == 1
+        list(store.log("t").scan())  # no consumer
+        found = values(store)
+    assert found["log_fetched_records"] == 10
+    assert found["log_fetched_bytes"] >= 10 * len(VALUE)
+
+
+def test_deleted_segments_are_counted_by_the_process_that_deletes_them(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store, pylog.open(tmp_path / "s") as other:
+        store.create_topic("t", segment_bytes=200, retention_bytes=200)
+        for _ in range(8):
+            store.log("t").append(VALUE)
+        before = values(store)
+        store.log("t").delete_records(2)
+        deleted = sum(each.segments for each in store.retain())
+        found = values(store)
+        assert deleted > 0
+        assert found["log_deleted_segments"] == 2 + deleted == before["log_segments"] - found["log_segments"]
+        assert found["log_deleted_bytes"] == before["log_size_bytes"] - found["log_size_bytes"]
+        assert values(other)["log_deleted_segments"] == 0
+
+
+def test_compactions_are_counted_and_the_dirty_ratio_is_that_of_the_log(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t", cleanup_policy="compact", segment_bytes=200)
+        store.create_topic("plain")
+        for _ in range(5):
+            store.log("t").append(VALUE, key=b"k")
+        assert values(store)["log_dirty_ratio"] == 1
+        assert "log_dirty_ratio" not in values(store, "plain")
+        done = store.compact("t")
+        found = values(store)
+    assert (found["log_compactions"], found["log_compacted_records"]) == (1, sum(each.records - each.kept for each in done))
+    assert found["log_compacted_records"] > 0
+    assert found["log_dirty_ratio"] == 0
+
+
+def test_the_stable_offset_stops_at_an_open_transaction(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+        store.log("t").append(VALUE)
+        with store.transaction("billing") as transaction:
+            transaction.append("t", VALUE)
+            transaction.flush()
+            found = values(store)
+            assert (found["log_stable_offset"], found["log_end_offset"]) == (1, 2)
+        found = values(store)
+        assert found["log_stable_offset"] == found["log_end_offset"] == 3
+
+
+def test_a_check_of_the_logs_end_is_counted(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+        store.log("t").append(VALUE)
+        assert values(store)["log_recoveries"] == 0
+        shutil.copytree(tmp_path / "s", tmp_path / "crashed")
+    with pylog.open(tmp_path / "crashed") as store:
+        found = values(store)
+    assert found["log_recoveries"] == 1
+    assert found["log_recovered_bytes"] == found["log_size_bytes"]
+
+
+def test_the_times_of_the_last_append_and_of_the_last_commit_are_there(tmp_path: Path) -> None:
+    before = time.time() - 1
+    with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store, pylog.open(tmp_path / "s") as other:
+        store.create_topic("t")
+        assert "log_last_append_timestamp_seconds" not in values(store)
+        store.log("t").append(VALUE)
+        store.offsets.commit("billing", {("t", 0): 1})
+        assert before < values(store)["log_last_append_timestamp_seconds"] < time.time() + 1
+        assert "log_last_append_timestamp_seconds" not in values(other)
+        for one in (store, other):
+            (commit,) = [each for each in one.metrics() if each.name == "group_last_commit_timestamp_seconds"]
+            assert commit.labels == {"group": "billing"}
+            assert before < commit.value < time.time() + 1

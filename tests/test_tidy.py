@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from support.long_files import ALSO_LONG, LONGEST_FIRST
-from support.tiers import BROWSER, KAFKA, SLOW, SPARK
+from support.tiers import BROWSER, KAFKA, PROMETHEUS, SLOW, SPARK
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
@@ -445,7 +445,7 @@ def test_the_files_that_are_tested_first_are_there():
 
 def test_the_folders_and_files_that_give_marks_to_their_tests_are_there():
     root = SOURCES.parent
-    assert [place for place in (*KAFKA, *SPARK, *BROWSER, *SLOW) if not (root / place).exists()] == []
+    assert [place for place in (*KAFKA, *SPARK, *PROMETHEUS, *BROWSER, *SLOW) if not (root / place).exists()] == []
 
 
 def test_workflows_run_what_a_developer_runs():

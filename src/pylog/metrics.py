@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -32,6 +33,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_start_offset": Metric("gauge", "", "The smallest offset that can be read."),
     "log_end_offset": Metric("gauge", "", "The offset that the next record will get."),
     "log_durable_offset": Metric("gauge", "", "All records below it outlive a power loss."),
+    "log_stable_offset": Metric("gauge", "", "The first offset of the earliest open transaction, else the log's end."),
     "log_segments": Metric("gauge", "", "Segments of the log."),
     "log_size_bytes": Metric("gauge", "bytes", "Bytes of the log's records."),
     "log_appended_records": Metric("counter", "", "Records that this process appended."),
@@ -39,6 +41,18 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_commits": Metric("counter", "", "Writes by this process of one append or of several together."),
     "log_syncs": Metric("counter", "", "Syncs of this process that appends waited for."),
     "log_sync_seconds": Metric("counter", "seconds", "How long appends of this process waited for syncs."),
+    "log_last_append_timestamp_seconds": Metric(
+        "gauge", "seconds", "When this process appended last, in seconds since 1970; not there before the first time."
+    ),
+    "log_fetched_records": Metric("counter", "", "Records that consumers of this process fetched."),
+    "log_fetched_bytes": Metric("counter", "bytes", "Bytes of keys, values and columns of these records, in memory."),
+    "log_deleted_segments": Metric("counter", "", "Segments that this process deleted: retention and delete_records."),
+    "log_deleted_bytes": Metric("counter", "bytes", "Bytes of the records in these segments."),
+    "log_compactions": Metric("counter", "", "Compactions by this process."),
+    "log_compacted_records": Metric("counter", "", "Records that these compactions removed."),
+    "log_dirty_ratio": Metric("gauge", "", "The share of a compacted topic's log that no compaction has cleaned."),
+    "log_recoveries": Metric("counter", "", "Times that this process checked the end of a log that was not closed cleanly."),
+    "log_recovered_bytes": Metric("counter", "bytes", "Bytes that were checked then."),
     "log_unreadable": Metric("gauge", "", "1 if the log is damaged or cannot be opened, else 0."),
     "log_skipped_records": Metric(
         "gauge", "", "Records of __consumer_offsets that are skipped, because Kafka never writes them."
@@ -46,6 +60,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "background_failures": Metric("counter", "", "Errors of background work in this process: flushes, ticks, producers."),
     "log_newest_timestamp_seconds": Metric("gauge", "seconds", "The largest timestamp in the log, in seconds since 1970."),
     "group_offset": Metric("gauge", "", "The offset that a group has committed."),
+    "group_last_commit_timestamp_seconds": Metric("gauge", "seconds", "When a group committed last, in seconds since 1970."),
     "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
     "group_lag_records": Metric("gauge", "", "Records that a group has not read, without markers and gaps."),
     "group_lag_seconds": Metric("gauge", "seconds", "The age of the first record that a group has not read, else 0."),
@@ -79,16 +94,53 @@ class Counters(msgspec.Struct):
     commits: int = 0
     syncs: int = 0
     sync_seconds: float = 0.0
+    last_append_ms: int = 0
+    deleted_segments: int = 0
+    deleted_bytes: int = 0
+    compactions: int = 0
+    compacted_records: int = 0
+    recoveries: int = 0
+    recovered_bytes: int = 0
 
-    def wrote(self, records: int) -> None:
-        """Counts a published write."""
+    def wrote(self, records: int, now_ms: int) -> None:
+        """Counts a published write at a time of the wall clock, in milliseconds."""
         self.records += records
         self.commits += 1
+        self.last_append_ms = now_ms
 
     def synced(self, seconds: float) -> None:
         """Counts a sync that an append waited for."""
         self.syncs += 1
         self.sync_seconds += seconds
+
+    def deleted(self, segments: int, size: int) -> None:
+        """Counts deleted segments, and the bytes of their records."""
+        self.deleted_segments += segments
+        self.deleted_bytes += size
+
+    def compacted(self, removed: int) -> None:
+        """Counts a compaction, and the records that it removed."""
+        self.compactions += 1
+        self.compacted_records += removed
+
+    def recovered(self, size: int) -> None:
+        """Counts a check of the log's end, and the bytes that were checked."""
+        self.recoveries += 1
+        self.recovered_bytes += size
+
+
+class FetchCounters:
+    """Counts what the consumers of this process fetched from a log. Methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self.records = self.bytes = 0
+
+    def fetched(self, records: int, size: int) -> None:
+        """Counts records, and their bytes in memory."""
+        with self._guard:
+            self.records += records
+            self.bytes += size
 
 
 class Family(NamedTuple):

@@ -37,6 +37,7 @@ GOOD = {
     "retain": "SHOP --yes",
     "doctor": "SHOP",
     "metrics": "SHOP",
+    "ops write": "rules DIRECTORY",
     "warm": "",
     "groups list": "SHOP",
     "groups describe": "SHOP",
@@ -85,7 +86,13 @@ def words(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     file = tmp_path / "offsets.csv"
     file.write_text("billing,orders,0,1\n")
     read_all(shop)
-    names = {"SHOP": str(shop), "ELSEWHERE": str(tmp_path / "elsewhere"), "FILE": str(file), "LOG": str(shop / "orders-0")}
+    names = {
+        "SHOP": str(shop),
+        "ELSEWHERE": str(tmp_path / "elsewhere"),
+        "FILE": str(file),
+        "LOG": str(shop / "orders-0"),
+        "DIRECTORY": str(tmp_path),
+    }
     return lambda name: [names.get(word, word) for word in f"{name} {GOOD[name]}".split()]
 
 

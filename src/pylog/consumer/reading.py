@@ -102,7 +102,16 @@ class PartitionReader:
         self.may_have_more = end < self._at_end.offset
         self._frames = frames if self.may_have_more else None
         self.offset, self._seen = end, seen
-        return CompletedFetch(frame, end, 0 if frame is None else frame.nbytes)
+        return self._completed(frame, end)
+
+    def _completed(self, frame: pa.RecordBatch | None, end: int) -> CompletedFetch:
+        """Returns a piece, and counts its records."""
+        if frame is None:
+            return CompletedFetch(None, end, 0)
+        size = frame.nbytes
+        assert self._log is not None
+        self._log.fetches.fetched(len(frame), size)
+        return CompletedFetch(frame, end, size)
 
     def _witness(self, offset: int) -> _BatchBefore | None:
         """Identifies the batch before an offset; None if the log was truncated since, because another batch may be there now."""

@@ -27,7 +27,7 @@ from pylog.errors import (
 from pylog.fs import Gate, process_id
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
-from pylog.log.maintenance.cleaning_round import Task
+from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
@@ -42,7 +42,7 @@ from pylog.log.writing.append_batches import BatchRange
 from pylog.log.writing.partition_writer import LogContext, PartitionWriter
 from pylog.log.writing.refitting import fitted, spliced
 from pylog.log.writing.requests import Request
-from pylog.metrics import Counters
+from pylog.metrics import Counters, FetchCounters
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, ProducerBatch
 
@@ -60,7 +60,7 @@ class PartitionLog:
     Attributes:
         partition: the topic and the number.
         directory: the partition's directory.
-        counters: of the records appended by this process.
+        counters, fetches: of what this process did to the log, and of what its consumers fetched.
         clock: as given.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
         read, scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets, answer: the methods of the log's
@@ -69,7 +69,7 @@ class PartitionLog:
 
     def __init__(self, source: Source, clock: Clock, context: LogContext) -> None:
         self.partition, self.directory, self.clock = source.partition, source.directory, clock
-        self.counters = Counters()
+        self.counters, self.fetches = Counters(), FetchCounters()
         self._source, self._context = source, context
         self._is_exclusive = context.exclusive
         self._is_internal = source.partition.topic in INTERNAL_TOPICS
@@ -350,6 +350,10 @@ class PartitionLog:
         """Returns the log as a compaction `Task`. Raises as `writer`."""
         refreshed = partial(self.snapshot, committed=True, wait=True)
         return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms, self._gate.explaining)
+
+    def dirty_ratio(self) -> float:
+        """Returns the share of the log's bytes that no compaction has cleaned, of those that can be. Raises as `read`."""
+        return self.answer(lambda state: log_to_clean_of(state, self._source, self.clock.now_ms()).ratio, committed=True)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 

@@ -113,24 +113,44 @@ def _is_damaged(log: PartitionLog) -> bool:
 
 
 def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> Iterator[Sample]:
-    counters = log.counters
     values = {
         "log_start_offset": state.start_offset,
         "log_end_offset": state.end_offset,
         "log_durable_offset": state.durable_offset,
+        "log_stable_offset": log.snapshot(committed=True).stable_offset,
         "log_segments": len(state.segments),
         "log_size_bytes": sum(state.size_of(segment) for _, segment in state.segments),
+        **_counted(log),
+    }
+    for name, value in values.items():
+        yield Sample(name, labels, value)
+    if log.counters.last_append_ms:
+        yield Sample("log_last_append_timestamp_seconds", labels, log.counters.last_append_ms / 1000)
+    if log.config.is_compacted:
+        yield Sample("log_dirty_ratio", labels, log.dirty_ratio())
+    newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
+    if newest >= 0 and state.start_offset < state.end_offset:
+        yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)
+
+
+def _counted(log: PartitionLog) -> dict[str, float]:
+    """Returns what this process has counted."""
+    counters = log.counters
+    return {
         "log_appended_records": counters.records,
         "log_appended_bytes": counters.bytes,
         "log_commits": counters.commits,
         "log_syncs": counters.syncs,
         "log_sync_seconds": counters.sync_seconds,
+        "log_fetched_records": log.fetches.records,
+        "log_fetched_bytes": log.fetches.bytes,
+        "log_deleted_segments": counters.deleted_segments,
+        "log_deleted_bytes": counters.deleted_bytes,
+        "log_compactions": counters.compactions,
+        "log_compacted_records": counters.compacted_records,
+        "log_recoveries": counters.recoveries,
+        "log_recovered_bytes": counters.recovered_bytes,
     }
-    for name, value in values.items():
-        yield Sample(name, labels, value)
-    newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
-    if newest >= 0 and state.start_offset < state.end_offset:
-        yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)
 
 
 def _of_group(observer: GroupObserver, name: str, state: ObservedGroup) -> list[Sample]:
@@ -146,6 +166,9 @@ def _of_group(observer: GroupObserver, name: str, state: ObservedGroup) -> list[
 def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[Sample]:
     own = {"group": name}
     yield Sample("group_members", own, len(state.group.members))
+    last = max((each.commit_timestamp or 0 for each in state.offsets.values()), default=0)
+    if last > 0:
+        yield Sample("group_last_commit_timestamp_seconds", own, last / 1000)
     yield from (Sample("group_state", {**own, "state": each}, int(each == state.group.state)) for each in GROUP_STATES)
     yield from (Sample("group_verdict", {**own, "verdict": str(each)}, int(each is health.verdict)) for each in VERDICTS)
     for row in health.partitions:

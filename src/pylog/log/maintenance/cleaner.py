@@ -148,6 +148,7 @@ def _clean_in_rounds(task: Task) -> Compaction:
         why = "records were truncated or deleted while it was running"
         trace.later(trace.CLEANING_ENDED, task.source.partition, first=done.first_dirty, end=done.end, reason=why)
     if done.rounds:
+        task.partition_writer.counters.compacted(done.records - done.kept)
         _trace(done)
     return done
 

@@ -32,7 +32,8 @@ def delete_records(partition_writer: PartitionWriter, before: int) -> int:
         if before > writer.state.start_offset:
             trimming.raise_start(writer, source, before, "delete_records was called")
         now_ms = partition_writer.clock.now_ms()
-        trimming.apply_retention(writer, source, partition_writer.pending_deletions, now_ms, None, only_start=True)
+        done = trimming.apply_retention(writer, source, partition_writer.pending_deletions, now_ms, None, only_start=True)
+        partition_writer.counters.deleted(done.segments, done.bytes)
         return writer.state.start_offset
 
 
@@ -71,7 +72,9 @@ def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, co
         with partition_writer.changing() as writer:
             if source.config.retention_group != group:
                 return None
-            return trimming.apply_retention(writer, source, partition_writer.pending_deletions, now_ms, committed)
+            done = trimming.apply_retention(writer, source, partition_writer.pending_deletions, now_ms, committed)
+            partition_writer.counters.deleted(done.segments, done.bytes)
+            return done
 
 
 def _trace_waiting(partition_writer: PartitionWriter, state: LogState, decision: Decision, committed: int | None) -> None:

@@ -8,25 +8,29 @@ from typing import Final
 from pylog import trace
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.metrics import Counters
 from pylog.record.types import TopicPartition
 
 _EVENTS: Final = {"torn": trace.TORN, "corrupt": trace.CORRUPT, "missing": trace.MISSING, "rebuilt": trace.REBUILT}
 
 
-def trace_loading(source: Source, loaded: Loaded, known: Collection[Finding]) -> None:
-    """Logs a line for each finding, and one if the end of the log was scanned.
+def trace_loading(source: Source, loaded: Loaded, known: Collection[Finding], counters: Counters) -> None:
+    """Logs a line for each finding, and one if the end of the log was scanned, which is counted.
 
     Args:
         source, loaded: the partition.
         known: findings that were already logged.
+        counters: of the log.
     """
     for finding in loaded.findings:
         if finding not in known:
             facts = {"path": finding.path, "position": finding.position, "bytes": finding.size, "offset": finding.offset}
             trace.later(_EVENTS[finding.kind], source.partition, **facts, next=finding.next_offset, message=finding.message)
     if loaded.segments and not loaded.clean:
+        scanned = _scanned(source, loaded)
+        counters.recovered(scanned)
         facts = {"start": loaded.start_offset, "end": loaded.next_offset, "durable": loaded.durable_offset}
-        trace.later(trace.RECOVERED, source.partition, **facts, bytes=_scanned(source, loaded), reason=_reason(loaded))
+        trace.later(trace.RECOVERED, source.partition, **facts, bytes=scanned, reason=_reason(loaded))
 
 
 def trace_tier(partition: TopicPartition, remote: range) -> None:

@@ -162,7 +162,7 @@ class GroupCommit:
             else:
                 with one_ahead(iter(encoded)) as ahead:
                     writer.append(ahead, group.level, group.size)
-            self._counters.wrote(published.state.end_offset - first)
+            self._counters.wrote(published.state.end_offset - first, writer.put_ms)
         except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
             return error
         return None

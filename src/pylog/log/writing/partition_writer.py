@@ -82,7 +82,7 @@ class PartitionWriter:
         counters: of the log.
 
     Attributes:
-        source, clock: as given.
+        source, clock, counters: as given.
         pending_deletions: files of deleted segments that readers still use.
         awaited_group: the group for which retention keeps segments, as the last log line has it.
         lock: the log's, taken before the partition's.
@@ -108,7 +108,7 @@ class PartitionWriter:
         self.clock = clock
         self._publish = publish
         self._context = context
-        self._counters = counters
+        self.counters = counters
         self.pending_deletions = PendingDeletions(source.fs)
         self.awaited_group: str | None = None
         assert source.lock is not None
@@ -156,7 +156,7 @@ class PartitionWriter:
             self.is_deleted = True
             raise
         state = first_state(loaded)
-        trace_loading(self.source, loaded, self.loaded.findings)
+        trace_loading(self.source, loaded, self.loaded.findings, self.counters)
         self._context.found(loaded.findings)
         self._set_state(state)
         self.loaded = loaded  # last: after an interrupt before this the log is loaded again
@@ -242,7 +242,7 @@ class PartitionWriter:
         if self._failure is not None:
             raise ClosedError(self._failure, path=self.source.directory)
         try:
-            return LogWriter(self.source, self.loaded, self._state, self._set_state, self.clock, self._counters)
+            return LogWriter(self.source, self.loaded, self._state, self._set_state, self.clock, self.counters)
         except StorageFailedError as error:
             if not error.passes:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"

@@ -77,7 +77,7 @@ class LogWriter:
     ) -> None:
         self._source = source
         self._fs, self._directory, self._config = source.fs, source.directory, source.config
-        self._held, self._put_ms = source.held, 0  # time of the last write
+        self._held, self.put_ms = source.held, 0  # time of the last write
         self._clock, self._counters = clock, counters
         self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
@@ -251,7 +251,7 @@ class LogWriter:
             self.roll()
             active = self.active
         active.append_one(batch, now_ms, self._send_from())
-        self._put_ms = now_ms
+        self.put_ms = now_ms
         self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
             active.aborted += self.producers.replay_written(batch.data, batch.table)
@@ -259,7 +259,7 @@ class LogWriter:
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes and indexes some batches of a piece."""
         self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from())
-        self._put_ms = now_ms
+        self.put_ms = now_ms
         if piece.table.item(PRODUCER_ID, first) >= 0:
             table = np.ascontiguousarray(piece.table[:, first:end])
             self.active.aborted += self.producers.replay_written(piece.data, table)
@@ -306,7 +306,7 @@ class LogWriter:
                 active.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
-            if (durable or self._put_ms != self._held.checked_ms) and self._held.check_at(self._put_ms, always=durable):
+            if (durable or self.put_ms != self._held.checked_ms) and self._held.check_at(self.put_ms, always=durable):
                 self.checked_offset = offset
         except StorageFailedError as error:
             self.break_off(error, "the written records could not be made durable and published")
