@@ -20,7 +20,7 @@ def test_both_files_are_written_as_they_are_shipped(tmp_path: Path) -> None:
         assert call("ops", "write", what, tmp_path).code == 0  # once more changes nothing
 
 
-def test_a_file_that_somebody_has_changed_is_not_replaced_without_force(tmp_path: Path) -> None:
+def test_a_file_that_was_edited_is_not_replaced_without_force(tmp_path: Path) -> None:
     path = tmp_path / "pylog-rules.yml"
     path.write_text("groups: []\n")
     refused = call("ops", "write", "rules", tmp_path)

@@ -8,8 +8,9 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-from pylog.cli.app import CARE, Flag, app, command
-from pylog.cli.exits import UsageError, print_stderr
+from pylog.cli.app import CARE, Flag, Json, app, command
+from pylog.cli.exits import UsageError
+from pylog.cli.output import print_json, write_data
 
 ops: Final = App(
     name="ops",
@@ -29,6 +30,7 @@ def write(
     /,
     *,
     force: Flag = False,
+    json: Json = False,
 ) -> None:
     """Writes the alert rules for Prometheus, or the dashboard for Grafana.
 
@@ -38,6 +40,7 @@ def write(
         what: "rules" for pylog-rules.yml, "dashboard" for pylog-dashboard.json.
         directory: Directory to write the file to. It must exist.
         force: Replace a file that differs.
+        json: Print one JSON document.
 
     Examples:
         pylog ops write rules /etc/prometheus
@@ -53,7 +56,10 @@ def write(
     if path.exists() and path.read_bytes() != data and not force:
         raise UsageError(f"{path} exists and differs; give --force to replace it, or another directory")
     replace_file(str(path), data)
-    print_stderr(f"wrote {path}\n")
+    if json:
+        print_json({"path": str(path)})
+    else:
+        write_data(f"wrote {path}\n")
 
 
 def shipped(name: str) -> bytes:

@@ -58,10 +58,8 @@ class PartitionLog:
         context: the callbacks to the log's owner.
 
     Attributes:
-        partition: the topic and the number.
-        directory: the partition's directory.
+        partition, directory, clock: the topic and the number, the partition's directory, and the given clock.
         counters, fetches: of what this process did to the log, and of what its consumers fetched.
-        clock: as given.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
         read, scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets, answer: the methods of the log's
             `Queries`.
@@ -71,8 +69,7 @@ class PartitionLog:
         self.partition, self.directory, self.clock = source.partition, source.directory, clock
         self.counters, self.fetches = Counters(), FetchCounters()
         self._source, self._context = source, context
-        self._is_exclusive = context.exclusive
-        self._is_internal = source.partition.topic in INTERNAL_TOPICS
+        self._is_exclusive, self._is_internal = context.exclusive, source.partition.topic in INTERNAL_TOPICS
         self.public: object | None = None
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._closed, self._pid = False, process_id()
@@ -87,8 +84,7 @@ class PartitionLog:
             self._publish(self._writer.writer.state)
         queries = Queries(self.partition, clock, self._gate, self)
         self.read, self.scan, self.records, self.follow = queries.read, queries.scan, queries.records, queries.follow
-        self.answer = queries.answer
-        self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
+        self.answer, self.wait_for, self.offset_for_timestamp = queries.answer, queries.wait_for, queries.offset_for_timestamp
         self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
         trace_tier(self.partition, self._state.remote_offsets)
 
