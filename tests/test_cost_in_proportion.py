@@ -16,7 +16,8 @@ import pytest
 
 import pylog
 from pylog.fs import DirectoryEntry, OsFileSystem
-from pylog.topics.catalog import read_catalog, write_catalog
+from pylog.topics import catalog
+from pylog.topics.catalog import Catalog, parsed_catalog, read_catalog, write_catalog
 from support.campaign.lying_files import Lie, batches_of, lay, specimen
 from support.cli import call
 
@@ -41,9 +42,9 @@ def catalog_of(path: Path, count: int) -> Path:
     with pylog.open(path) as store:
         store.create_topic("t")
         store.log("t").append(b"one")
-    catalog = read_catalog(OsFileSystem(), str(path))
-    topic = msgspec.structs.replace(catalog.topics["t"], partitions=count)
-    write_catalog(OsFileSystem(), str(path), msgspec.structs.replace(catalog, topics={"t": topic}))
+    found = read_catalog(OsFileSystem(), str(path))
+    topic = msgspec.structs.replace(found.topics["t"], partitions=count)
+    write_catalog(OsFileSystem(), str(path), msgspec.structs.replace(found, topics={"t": topic}))
     return path
 
 
@@ -66,6 +67,25 @@ def test_partitions_that_are_missing_cost_no_listing_each(name: str, tmp_path: P
         READS[name](store)
     assert fs.counts["list"] <= 20
     assert fs.counts["read"] <= 20 + 5 * 400
+
+
+def test_the_deletion_of_a_topic_parses_the_catalog_as_often_for_many_partitions_as_for_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog names each partition that is being deleted, so that one parse for each takes the square of their number."""
+    parsed: Counter[str] = Counter()
+
+    def counted(data: bytes | None, path: str) -> Catalog:
+        parsed[topic] += 1
+        return parsed_catalog(data, path)
+
+    with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
+        for topic, count in {"few": 2, "many": 40}.items():
+            store.create_topic(topic, partition_count=count)
+        monkeypatch.setattr(catalog, "parsed_catalog", counted)
+        for topic in ("few", "many"):
+            store.delete_topic(topic)
+    assert parsed["many"] <= parsed["few"] + 2
 
 
 def test_a_consumer_does_not_look_for_every_missing_partition_as_often_as_there_are_partitions(tmp_path: Path) -> None:

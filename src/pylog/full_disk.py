@@ -2,13 +2,13 @@
 
 Each change of a directory writes a small file first: a checkpoint, the catalog. That order is what makes a crash harmless, so it
 also holds on a full disk. A store keeps a reserve of some blocks for it in `pylog.lock`. A call that frees room gives the reserve
-back to the file system, is repeated, and takes the reserve again.
+back to the file system, is repeated, and takes the reserve again. After a crash, files that the call left may have the reserve's
+blocks. Opening the store and its logs removes them, and then takes the rest of the reserve.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, TypeVar
 
 from pylog.clock import Clock
@@ -23,7 +23,6 @@ from pylog.topics.partitions import directory_name
 T = TypeVar("T")
 _MOST_TOPICS: Final = 5
 _COUNT_AGAIN_S: Final = 10.0
-_TRY_AGAIN_S: Final = 1.0
 
 
 class FullDisk:
@@ -42,7 +41,6 @@ class FullDisk:
         self._locks = locks
         self._advice = ""
         self._counted_at: float | None = None
-        self._tried_at = -_TRY_AGAIN_S
 
     def freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None, *, syncs_again: bool = False) -> T:
         """Runs a call that frees room. If there is no room for its own small files, runs it again with the reserve.
@@ -62,7 +60,7 @@ class FullDisk:
                 raise
             self._locks.give_room()
         else:
-            self._complete_reserve()
+            self.complete_reserve()
             return done
         try:
             if first is not None:
@@ -74,13 +72,10 @@ class FullDisk:
         finally:
             self._locks.keep_room()
 
-    def _complete_reserve(self) -> None:
-        """Takes the rest of a reserve for which the disk had no room. Cost: a listing, and at most one a second."""
-        now = self._clock.monotonic()
-        if self._locks is not None and self._locks.lacks_room and now - self._tried_at >= _TRY_AGAIN_S:
-            self._tried_at = now
-            with suppress(PylogError):
-                self._locks.keep_room()
+    def complete_reserve(self) -> None:
+        """Takes the rest of a reserve for which the disk had no room. Call it after anything that may have freed some."""
+        if self._locks is not None:
+            self._locks.complete_room()
 
     def explain(self, error: Exception) -> None:
         """Adds to the error of a full disk how much each topic holds, and which command frees room."""

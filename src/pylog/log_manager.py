@@ -266,6 +266,7 @@ class LogManager:
                 self._logs.close_deleted(key)
             self._complete(key)
             known = self._logs[key] = self._opener.open(key)
+        self.full_disk.complete_reserve()  # loading removes what a dead process left
         if known.known.first_unstable_offset is not None:
             self.found_unstable(known)  # without the guard: other logs are opened for it
         return known

@@ -106,3 +106,23 @@ def test_a_marker_or_metadata_that_is_refused_leaves_one_line(
         store.log("t").append(b"z")
         assert len(list(store.log("t").records())) == 41
     assert lines_about(caplog, path) == ["Ignores a file that it cannot use, as if it were missing"]
+
+
+@pytest.mark.damaged("a derived file lies")
+@pytest.mark.pair("groups", "second process")
+def test_a_file_of_members_with_slots_that_are_refused_leaves_one_line_when_a_member_joins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = pylog.OffsetsConfig(topic_num_partitions=1)
+    with pylog.open(tmp_path / "s", offsets=config) as store:
+        store.create_topic("t")
+        store.log("t").append(b"one")
+        store.offsets.commit("g", {("t", 0): 0})
+        path = tmp_path / "s" / "__consumer_offsets-0" / "group-members"
+        path.write_bytes(b"\xff" * 128 + bytes(128) + b"\1" * 100)
+        with caplog.at_level("INFO", "pylog.recovery"):
+            for _ in range(2):
+                with store.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
+                    assert [record.value for record in consumer.poll(1000)[pylog.TopicPartition("t", 0)]] == [b"one"]
+    assert lines_about(caplog, path) == ["Ignores a file that it cannot use, as if it were missing"]
+    assert "slots 0 have" in caplog.text

@@ -93,7 +93,6 @@ class StoreLocks:
 
     Attributes:
         root: the lock of the files in the log directory itself.
-        lacks_room: true if the disk had no room for the whole reserve.
         was_alone: true if no other process had the directory open for writing when this one opened it.
 
     Raises:
@@ -109,7 +108,8 @@ class StoreLocks:
         self._bytes: WeakValueDictionary[int, ByteLock] = WeakValueDictionary()
         self._exclusive = exclusive
         self._timeout = timeout_ms / 1000
-        self.was_alone = self._lacks_boot_id = self.lacks_room = False
+        self.was_alone = self._lacks_boot_id = self._lacks_room = False
+        self._reserve = 0
         self._is_alone = 0  # how many calls rely on it that no other process can open the directory
         self._directory = fs.lock_directory(root)
         self._file: LockFile | None = None
@@ -133,11 +133,18 @@ class StoreLocks:
         """
         if self._lacks_boot_id:
             self._write_boot_id()
-        if self._file is not None:
-            self.lacks_room = not self._file.keep_room(_reserve_for(entry.name for entry in self._fs.list(self._root)))
+        self._reserve = _reserve_for(entry.name for entry in self._fs.list(self._root))
+        self._lacks_room = True
+        self.complete_room()
+
+    def complete_room(self) -> None:
+        """Takes the rest of these blocks if the disk had no room for them before. Cost: two system calls, or none."""
+        if self._lacks_room and self._file is not None:
+            self._lacks_room = not self._file.keep_room(self._reserve)
 
     def give_room(self) -> None:
-        """Gives these blocks back to the file system."""
+        """Gives these blocks back to the file system, until `keep_room`."""
+        self._lacks_room = False  # another thread must not take them meanwhile
         if self._file is not None:
             self._file.give_room(limits.MAX_BOOT_ID_BYTES)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.errors import StorageFailedError
 from pylog.fs import File, FileKind, FileSystem, at_most
 from pylog.groups.liveness import MemberSlot
@@ -84,6 +84,7 @@ class MembersFile:
             StorageFailedError: the slot cannot be written, or no slot is free.
         """
         known = self.slots()  # another process may add slots at the same time: try the next one then
+        self._report_refused(known)
         for number in range(limits.MEMBER_SLOTS):
             if (number >= len(known) or not known[number].locked) and self._try_take(number, is_member):
                 with self._guard:
@@ -91,6 +92,13 @@ class MembersFile:
                     self._write()
                 return
         raise StorageFailedError(f"{self._path} has no free slot for another member; close consumers", path=self._path)
+
+    def _report_refused(self, known: list[MemberSlot]) -> None:
+        """Logs which slots have bytes that are no member's. Such a slot counts as free, or as that of a member that joins."""
+        refused = [number for number, slot in enumerate(known) if slot.member_id is None and any(self._read(number, 1))]
+        if refused:
+            reason = f"slots {trace.text_of(refused)} have bytes that are no member's"
+            trace.line(trace.IGNORED, path=self._path, reason=reason)
 
     def _try_take(self, number: int, is_member: Callable[[str], bool]) -> bool:
         """Takes the lock of a slot, unless its last member has not been removed from its group yet."""

@@ -18,7 +18,7 @@ from pylog.log.durable_point import mark_of, mark_options
 from pylog.log.recovery.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
-from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
+from pylog.topics.catalog import CatalogTopic, KnownCatalog, read_catalog, write_topic
 from pylog.topics.deleting import (
     BegunDeletion,
     decide_deletion,
@@ -56,6 +56,7 @@ class TopicChanges:
         self._root = root
         self._locks = locks
         self._checkpoints = checkpoints
+        self._catalog = KnownCatalog(fs, root)  # a deletion asks for it once for each partition
         self.forget: Callable[[str], object] = lambda topic: None  # noqa: ARG005 - until the store sets it
 
     def create(self, name: str, count: int, config: TopicConfig) -> Topic | None:
@@ -190,7 +191,8 @@ class TopicChanges:
         """Frees the name of a partition that is deleted, unless another process has already done so."""
         with self._locks.partition(directory).entered(), self._locks.root.entered():
             deleted = parse_partition_directory(directory)
-            if rename_deleted(self._fs, self._root, directory, target) and deleted is not None:
+            catalog = self._catalog.read()
+            if rename_deleted(self._fs, self._root, catalog, directory, target) and deleted is not None:
                 self._forget_ends(deleted.topic, [deleted.partition])  # a process that has it open may have written new lines
 
     def note_finished(self, names: Mapping[str, str]) -> None:

@@ -87,14 +87,14 @@ def free_names(
         write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=moved))
 
 
-def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bool:
+def rename_deleted(fs: FileSystem, root: str, catalog: Catalog, directory: str, target: str) -> bool:
     """Renames a partition whose deletion was decided; every process that has it open sees the flag before it writes again.
 
-    Under the partition's lock and the root's. Returns False if another process that needed the name has done it: the directory of
-    that name is another one.
+    Under the partition's lock and the root's, `catalog` too. Returns False if another process that needed the name has done it:
+    the directory of that name is another one.
     """
     path = _in(root, directory)
-    if read_catalog(fs, root).deleting.get(directory) != target or not fs.exists(path):
+    if catalog.deleting.get(directory) != target or not fs.exists(path):
         return False
     mark_deleted(fs, path)
     fs.rename(path, _in(root, target))

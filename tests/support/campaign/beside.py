@@ -92,7 +92,7 @@ class Writer:
         elif choice == 18:
             self._truncate(self._end - self._rng.randint(1, 8))
         elif choice < 21:
-            self._log.delete_records(max(self._log.start_offset, self._end - KEPT))
+            self._delete_records()
         elif choice == 21:
             self.store.compact("t")
         elif choice == 22:
@@ -106,7 +106,12 @@ class Writer:
         if self._only is not None and choice == CHANGES[self._only]:
             self._board.note_change()
         if self._only == "roll" and self.steps % ROLLS_KEPT == 0:
-            self._log.delete_records(max(self._log.start_offset, self._end - KEPT))  # so that checks of it stay short
+            self._delete_records()  # so that checks of it stay short
+
+    def _delete_records(self) -> None:
+        before = max(self._log.start_offset, self._end - KEPT)
+        self._board.trimmed = before
+        self._log.delete_records(before)
 
     def _close(self) -> None:
         self._board.note_truncation()
@@ -120,7 +125,7 @@ class Writer:
         self._board.note_truncation()
         self.store.delete_topic("t")
         self.store.create_topic("t", **OPTIONS)
-        self._log, self._end = self.store.log("t"), 0
+        self._log, self._end, self._board.trimmed = self.store.log("t"), 0, 0
         for _ in range(KEPT // 50):
             self._append(50)
         self._board.end = self._end
@@ -155,6 +160,7 @@ class Reader:
         self.board = board
         self.rng = random.Random(seed)
         self._seen = seen
+        self._asked = sys.maxsize
         self.use(store)
 
     def use(self, store: pylog.Store) -> None:
@@ -177,9 +183,19 @@ class Reader:
             time.sleep(0.001)
 
     def begin(self) -> int:
-        """An offset that is neither trimmed nor truncated during the next call."""
+        """An offset that is not truncated during the next call, nor trimmed unless the call takes long."""
         end = self.board.end
-        return self.rng.randint(end - KEPT // 2, end - CUT)
+        self._asked = self.rng.randint(end - KEPT // 2, end - CUT)
+        return self._asked
+
+    def call(self, one: Callable[[Reader], None]) -> None:
+        """Makes a call. It may say that its offset was trimmed, if the writer did so meanwhile: a busy machine stops a thread."""
+        self._asked = sys.maxsize
+        try:
+            one(self)
+        except pylog.OffsetOutOfRangeError:
+            if self._asked >= self.board.trimmed:
+                raise
 
     def judge(self, offset: int, value: bytes | None, timestamp: int | None = None) -> None:
         """A record says which it is, and never becomes another one once it is out of a truncation's reach."""
@@ -514,7 +530,7 @@ class _Readers:
 
     def _call(self, one: Read, reader: Reader) -> None:
         try:
-            one(reader)
+            reader.call(one)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             if isinstance(error, self._passing) and self._board.has_changed(reader.since):
                 reader.use_next(lambda: self._writer.store)

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-BOARD_SIZE: Final = 32
+BOARD_SIZE: Final = 40
 
 
 class Board:
@@ -51,11 +51,21 @@ class Board:
     @property
     def changes(self) -> int:
         """How many changes of the kind that a test is about were made."""
-        found: int = struct.unpack("q", self._memory[24:])[0]
+        found: int = struct.unpack("q", self._memory[24:32])[0]
         return found
 
     def note_change(self) -> None:
-        self._memory[24:] = struct.pack("q", self.changes + 1)
+        self._memory[24:32] = struct.pack("q", self.changes + 1)
+
+    @property
+    def trimmed(self) -> int:
+        """The offset before which records may be deleted by now."""
+        found: int = struct.unpack("q", self._memory[32:])[0]
+        return found
+
+    @trimmed.setter
+    def trimmed(self, before: int) -> None:
+        self._memory[32:] = struct.pack("q", before)
 
     def end_writing(self) -> None:
         self._memory[16] = 1

@@ -168,6 +168,7 @@ class Case:
         with opened(disk) as store:
             done = self._left(extent_of(store, self._scene.values))
             self._check(store, done)
+            assert disk.size_of(f"{ROOT}/{PYLOG_LOCK}") >= RESERVE_BYTES or not disk.free(), "the reserve is not whole"
             if not done and (keeps_reserve or self._segments(store) > self._left_segments):
                 self._finish(store, keeps_reserve=keeps_reserve)
 

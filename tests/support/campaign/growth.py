@@ -61,7 +61,7 @@ class Scene:
         few = pylog.TransactionsConfig(topic_num_partitions=1, topic_segment_bytes=50_000)
         opened = pylog.open(self.path, durability=pylog.Durability.OS, offsets=config, transactions=few)
         self.store = self._last.enter_context(opened)
-        self.store.create_topic("t", segment_bytes=50_000, retention_bytes=100_000)
+        self.store.create_topic("t", segment_bytes=50_000, retention_bytes=100_000, producer_id_expiration_ms=1)
         self.store.create_topic("c", cleanup_policy="compact", segment_bytes=5_000)
         self.log = self.store.log("t")
         self.log.append_many([b"x" * 100] * 200)

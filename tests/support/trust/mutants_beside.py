@@ -21,6 +21,19 @@ _LOCK_FILES: Final = "tests/beside/test_lock_files_removed_at_each_step.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="the_rest_of_the_reserve_waits_for_another_call",
+        file="pylog/log_manager.py",
+        text="        self.full_disk.complete_reserve()  # loading removes what a dead process left\n",
+        replacement="",
+        tests=(
+            (
+                "tests/campaign/test_full_disk_crashes.py::test_a_crash_between_two_steps_on_a_full_disk_loses_nothing_and_the_"
+                "call_can_be_finished[truncate in a sealed segment]"
+            ),
+        ),
+        why="After a crash on a full disk, appends take the blocks that calls which free room need.",
+    ),
+    Mutant(
         name="the_catalogs_type_is_prepared_at_its_first_use",
         file="pylog/topics/catalog.py",
         text="    catalog = decoded(_CATALOG_DECODER, data, damaged)\n",

@@ -10,6 +10,32 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_deletion_parses_the_catalog_for_each_partition",
+        file="pylog/topics/changes.py",
+        text="            catalog = self._catalog.read()\n",
+        replacement="            catalog = read_catalog(self._fs, self._root)\n",
+        tests=(
+            (
+                "tests/test_cost_in_proportion.py::"
+                "test_the_deletion_of_a_topic_parses_the_catalog_as_often_for_many_partitions_as_for_few"
+            ),
+        ),
+        why="The deletion of a topic of some thousand partitions takes minutes.",
+    ),
+    Mutant(
+        name="refused_slots_of_members_leave_no_line",
+        file="pylog/groups/members_file.py",
+        text="        self._report_refused(known)\n",
+        replacement="",
+        tests=(
+            (
+                "tests/log/test_lines_of_derived_files.py::"
+                "test_a_file_of_members_with_slots_that_are_refused_leaves_one_line_when_a_member_joins"
+            ),
+        ),
+        why="A file of members that lies is used as if it were empty, without a word.",
+    ),
+    Mutant(
         name="any_directory_becomes_a_store",
         file="pylog/root_directory.py",
         text="        if not options.create:\n            check_usable(self._fs, self._path)\n",
