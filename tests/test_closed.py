@@ -108,6 +108,7 @@ ARGUMENTS: dict[str, Any] = {  # of methods that require some, by name
     "timestamp": 1,
     "timestamps": {PLACE: 1},
     "topic": "t",
+    "transactional_id": "x",
     "value": b"x",
     "view": None,
 }
@@ -134,12 +135,15 @@ OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may 
     "Store.group",
     "Store.offsets",
     "Store.recovery_report",
+    "Store.transactions",
 }
 
 
 def members() -> list[str]:
     """`Class.member` of all that is public of a store and what comes from it."""
-    found = re.findall(r"^pylog\.((?:Store|Log|Consumer|Producer|OffsetStore|Group)\.\w+)", API.read_text("utf-8"), re.MULTILINE)
+    found = re.findall(
+        r"^pylog\.((?:Store|Log|Consumer|Producer|OffsetStore|Group|TransactionAdmin)\.\w+)", API.read_text("utf-8"), re.MULTILINE
+    )
     return [name for name in dict.fromkeys(found) if not name.endswith((".close", ".refuse_members"))]
 
 
@@ -175,6 +179,7 @@ def test_every_public_method_says_that_it_is_closed_and_asks_for_no_file(watch: 
         store.close()
         store = pylog.open("/s", fs=watch.fs, mode="r")
     targets: dict[str, Any] = {"Store": store, "Log": store.log("t"), "OffsetStore": store.offsets, "Group": store.group("g")}
+    targets["TransactionAdmin"] = store.transactions
     targets["Consumer"] = store.consumer("t", auto_offset_reset="earliest")
     if mode == "rw":
         targets["Producer"] = store.producer()

@@ -149,6 +149,9 @@ def calls_of(given: Given) -> Calls:
             "Store.compact.partition": lambda value: store.compact("t", value),
             "Store.transaction.timeout_ms": lambda value: store.transaction("x", timeout_ms=value).abort(),
             "Store.transaction.buffer_bytes": lambda value: store.transaction("x", buffer_bytes=value).abort(),
+            "TransactionAdmin.find_hanging.idle_ms": lambda value: store.transactions.find_hanging(idle_ms=value),
+            "TransactionAdmin.find_hanging.partition": lambda value: store.transactions.find_hanging("t", value),
+            "TransactionAdmin.find_open.partition": lambda value: store.transactions.find_open("t", value),
             "Transaction.append.partition": lambda value: transacted(store, lambda made: made.append("t", b"x", partition=value)),
             "Transaction.append.timestamp": lambda value: transacted(
                 store, lambda made: made.append("t", b"x", timestamp=value, partition=0)

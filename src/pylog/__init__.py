@@ -50,6 +50,7 @@ from pylog.errors import (
     SyncFailedError,
     TopicAlreadyExistsError,
     TransactionAbortedError,
+    TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
     UnreleasedInstanceIdError,
     UnsupportedFormatError,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from pylog.record.types import BatchMetadata, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.topics.topic import Topic
+    from pylog.transactions.admin import TransactionAdmin
     from pylog.transactions.transaction import Transaction
 
 __all__ = [
@@ -128,6 +130,8 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionAbortedError",
+    "TransactionAdmin",
+    "TransactionalIdNotFoundError",
     "TransactionsConfig",
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
@@ -156,6 +160,7 @@ _HOMES = {
     "TopicConfig": "pylog.config",
     "TransactionsConfig": "pylog.config",
     "Transaction": "pylog.transactions.transaction",
+    "TransactionAdmin": "pylog.transactions.admin",
     "Group": "pylog.groups.admin",
     "export_offsets": "pylog.offset_files",
     "import_offsets": "pylog.offset_files",

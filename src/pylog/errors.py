@@ -137,6 +137,10 @@ class GroupIdNotFoundError(PylogError, LookupError):
     """The consumer group does not exist: it has no members and no committed offsets."""
 
 
+class TransactionalIdNotFoundError(PylogError, LookupError):
+    """The transactional id does not exist: it has no record, or its record has expired."""
+
+
 class NonEmptyGroupError(PylogError):
     """The consumer group has active members: close their consumers before you reset or delete it."""
 

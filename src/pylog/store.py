@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.groups.admin import Group
     from pylog.producer.config import ProducerArguments
     from pylog.producer.producer import Producer
+    from pylog.transactions.admin import TransactionAdmin
     from pylog.transactions.transaction import Transaction
 
 
@@ -411,6 +412,11 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
             IllegalStateError: a broker's directory that has no transactions yet.
         """
         return self._clients.transactions.transaction(transactional_id, timeout_ms, durability, compression, buffer_bytes)
+
+    @property
+    def transactions(self) -> TransactionAdmin:
+        """The transactional ids and the open transactions, to list, describe and end them. Cost: none before their first use."""
+        return self._parts.transactions()
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ from pylog.open_clients import OpenClients
 from pylog.options import StoreOptions
 from pylog.upkeep import Upkeep
 
-if TYPE_CHECKING:  # opening a store loads no group
+if TYPE_CHECKING:  # opening a store loads neither
     from pylog.groups.admin import Group
+    from pylog.transactions.admin import TransactionAdmin
 
 
 class StoreParts:
@@ -39,7 +40,9 @@ class StoreParts:
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
         self._clock = clock
+        self._options = options
         self._guard = threading.Lock()
+        self._transactions: TransactionAdmin | None = None
         self.manager = manager = LogManager(path, options, fs, clock)
         members = LivingMembers(manager.fs, writable=manager.writable)
         self.offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
@@ -70,6 +73,16 @@ class StoreParts:
         from pylog.groups.admin import new_group
 
         return new_group(group_id, self.manager, self.offsets, self._clock)
+
+    def transactions(self) -> TransactionAdmin:
+        """See `Store.transactions`."""
+        from pylog.transactions.admin import transaction_admin
+
+        with self._guard:
+            if self._transactions is None:
+                clients = self.clients
+                self._transactions = transaction_admin(self.manager, self._options.transactions, lambda: clients.transactions)
+            return self._transactions
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -389,7 +389,7 @@ def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
 class BesideABroker(MemoryFileSystem):
     """Another program has the directory open."""
 
-    def lock_owner(self, path: str) -> int | None:
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
         return 1234
 
 

@@ -33,7 +33,7 @@ _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 OWNERS: Final = range(1 << 42, 1 << 43)  # of transactions: bytes drawn at random (transactions 3.4)
 ANONYMOUS_OWNERS: Final = range(1 << 43, 1 << 44)  # of transactions without an id: the lowest free byte
-_EVERYTHING: Final = 1 << 60  # a byte that is locked only by a store that holds all bytes
+EVERYTHING: Final = 1 << 60  # a byte that is locked only by a store that holds all bytes
 _BYTES: Final = 1 << 40  # partition locks. Two partitions with the same byte only wait for each other.
 _LINE_BYTES: Final = 160  # of the reserve for each partition, besides its name
 _OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
@@ -211,7 +211,7 @@ class StoreLocks:
 
     def _check_free(self, file: LockFile) -> None:
         """Raises an error if a lock in the file excludes this store. Takes none: another store would take it for a writer's."""
-        if file.is_locked(*((0, 0) if self._exclusive else (_EVERYTHING, 1))):
+        if file.is_locked(*((0, 0) if self._exclusive else (EVERYTHING, 1))):
             raise self._other_writer()
 
     def _share(self, directory: DirectoryLock, deadline: float) -> None:

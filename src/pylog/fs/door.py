@@ -115,8 +115,8 @@ class Door:
     def lock_directory(self, path: str) -> DirectoryLock | None:
         return self._call(self.base.lock_directory, path)
 
-    def lock_owner(self, path: str) -> int | None:
-        return self._call(self.base.lock_owner, path)
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        return self._call(self.base.lock_owner, path, start, size)
 
     def boot_id(self) -> bytes:
         return self.base.boot_id()

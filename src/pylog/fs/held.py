@@ -287,8 +287,8 @@ class HeldDirectory:
     def lock_directory(self, path: str) -> DirectoryLock | None:
         return self.below.lock_directory(path)
 
-    def lock_owner(self, path: str) -> int | None:
-        return self.below.lock_owner(path)
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        return self.below.lock_owner(path, start, size)
 
     def boot_id(self) -> bytes:
         return self.below.boot_id()

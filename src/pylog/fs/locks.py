@@ -258,8 +258,8 @@ class OsLockByte:
         return self._file.conflicts(self._taking)
 
 
-def owner(path: str) -> int | None:
-    """Returns the process whose lock on a file would stop a writer; 0 if it is not reported, None if there is no lock."""
+def owner(path: str, start: int, size: int) -> int | None:
+    """Returns the process whose lock on a range of a file would stop a writer; 0 if it is not reported, None without a lock."""
     try:
         descriptor = opening(
             os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -268,7 +268,7 @@ def owner(path: str) -> int | None:
         raise_if_none_left(error, path)  # otherwise a running broker would not be noticed
         return None  # no lock file, or one that this user may not open: no lock can be detected
     try:
-        kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, 0, 0)))
+        kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, start, size)))
         return None if kind == fcntl.F_UNLCK else max(pid, 0)
     finally:
         os.close(descriptor)

@@ -377,9 +377,14 @@ class OsFileSystem:
         with reported("open", path):
             return locks.directory_lock(path)
 
-    def lock_owner(self, path: str) -> int | None:
-        """Returns the process that holds a writer's lock on `path`; 0 if it is not reported, None if there is no lock."""
-        return locks.owner(path)
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        """Returns the process that holds a lock on a range of `path`; 0 if it is not reported, None if there is no lock.
+
+        Args:
+            path: the file, which is opened for reading.
+            start, size: the range; size 0 means everything from `start` on.
+        """
+        return locks.owner(path, start, size)
 
     def boot_id(self) -> bytes:
         """Returns an id that changes when the operating system restarts; empty if the system has none."""

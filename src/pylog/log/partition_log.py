@@ -30,6 +30,7 @@ from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
+from pylog.log.producer_state import Producer
 from pylog.log.reading import lookup
 from pylog.log.reading.queries import Queries
 from pylog.log.reading.refresher import Refresher
@@ -161,6 +162,18 @@ class PartitionLog:
             raise
         finally:
             inside.remove(me)
+
+    def open_producers(self) -> list[Producer]:
+        """Returns the producers with an open transaction, by the first offsets of these. Cost: one pread if there is none."""
+        if self.snapshot(committed=True).first_unstable_offset is None:
+            return []
+        with self._gate:
+            if self._writer is None:
+                return self._refresher.open_producers()
+            with self._writer.inspecting():
+                writer = self._writer.writer
+                producers = self._writer.loaded.producers if writer is None else writer.producers
+                return [] if producers is None else producers.open_producers()
 
     def may_have_changed(self) -> bool:
         """Returns whether another process may have changed the log since the state was published. Takes no lock."""

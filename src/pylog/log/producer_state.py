@@ -173,6 +173,10 @@ class ProducerStateManager:
         """Returns the open transactions, by their first offsets."""
         return [OpenTransaction(key, self._producers[key].epoch, first) for first, key in self._open.items()]
 
+    def open_producers(self) -> list[Producer]:
+        """Returns the producers with an open transaction, by the first offsets of these."""
+        return [self._producers[key] for key in self._open.values()]
+
     def last_marker_epoch(self, producer_id: int) -> int:
         """Returns the epoch of a producer's last batch, if that was a marker; -1 if it was not or is unknown.
 

@@ -268,8 +268,8 @@ class FaultyFileSystem:
         self.meet("open", path)
         return self._fs.lock_directory(path)
 
-    def lock_owner(self, path: str) -> int | None:
-        return self._fs.lock_owner(path)
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        return self._fs.lock_owner(path, start, size)
 
     def boot_id(self) -> bytes:
         return self._fs.boot_id()

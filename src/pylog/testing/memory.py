@@ -459,10 +459,11 @@ class MemoryFileSystem:
     def lock_directory(self, path: str) -> None:
         """Returns None: this file system has no locks on directories."""
 
-    def lock_owner(self, path: str) -> int | None:
-        """Returns 0 if `path` is locked (these locks have no process id), None if it is not."""
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        """Returns 0 if a range of `path` is locked (these locks have no process id), None if it is not."""
         node = self.disk.find(path)
-        return 0 if isinstance(node, FileNode) and node.locks else None
+        wanted = HeldLock(self, *span_of(start, size), exclusive=True)
+        return 0 if isinstance(node, FileNode) and node.is_locked(wanted) else None
 
     def boot_id(self) -> bytes:
         """Returns the boot id, which changes when the machine restarts."""

@@ -269,6 +269,14 @@ class TransactionCoordinator:
             self.finish(state.transactional_id, abort=False)
         return int(kind is markers.OpenTransactionKind.ORPHAN and self._abort_orphan(log, found))
 
+    def abort_open(self, log: PartitionLog, found: OpenTransaction) -> bool:
+        """Aborts an open transaction of a partition that no id has open, if it still is. Returns whether it was."""
+        return self._abort_orphan(log, found)
+
+    def owner_lives(self, owner: TransactionOwner) -> bool:
+        """Returns whether the owner of a transaction lives."""
+        return self._owners.is_alive(owner.byte)
+
     def _abort_orphan(self, log: PartitionLog, orphan: OpenTransaction) -> bool:
         with log.exclusively():
             if orphan not in open_transactions(log):

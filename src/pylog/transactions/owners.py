@@ -10,9 +10,32 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pylog.directory.locks import ANONYMOUS_OWNERS, OWNERS
-from pylog.errors import StoreLockedError
-from pylog.fs import LockByte
+from pylog.directory.locks import ANONYMOUS_OWNERS, BOOTS, EVERYTHING, OWNERS, PYLOG_LOCK
+from pylog.errors import StorageFailedError, StoreLockedError
+from pylog.fs import FileSystem, LockByte, join
+
+
+def lives_elsewhere(fs: FileSystem, root: str, byte: int) -> bool | None:
+    """Returns whether an owner lives, for a store that is open for reading and has no lock file. Cost: three system calls.
+
+    Args:
+        fs, root: of the directory.
+        byte: of the owner.
+
+    Returns:
+        None if it cannot be found out: this user may not read the lock file, or an exclusive store holds all bytes.
+    """
+    path = join(root, PYLOG_LOCK)
+    try:
+        if BOOTS.fetch_start(fs, path, 1).data is None:
+            return False  # no pylog has ever written here, or the directory is a copy without its locks
+    except StorageFailedError:
+        return None
+    if byte not in OWNERS and byte not in ANONYMOUS_OWNERS:
+        return False
+    if fs.lock_owner(path, EVERYTHING, 1) is not None:
+        return None
+    return fs.lock_owner(path, byte, 1) is not None
 
 
 class AnonymousOwner(NamedTuple):

@@ -235,6 +235,24 @@ def transact(caller: Caller) -> None:
     assert given_up.outcome == "aborted"
 
 
+def administer_transactions(caller: Caller) -> None:
+    """Lists, describes and aborts an open transaction of its own; the others' are never taken for hanging ones."""
+    name, admin = f"administered {caller.number}", caller.store.transactions
+    transaction = caller.store.transaction(name)
+    try:
+        transaction.append("t", new_value(), partition=0)
+        transaction.flush()
+        assert admin.describe(name).state == "Ongoing"
+        assert name in [each.transactional_id for each in admin.list()]
+        assert not admin.known()[1]
+        admin.find_open("t", 0)
+        assert admin.end_hanging(admin.find_hanging()) == []
+        assert admin.abort(name).state == "CompleteAbort"
+        admin.settle()
+    finally:
+        transaction.abort()
+
+
 def produce_async(caller: Caller) -> None:
     async def work() -> None:
         producer = aio.AsyncProducer(caller.store.producer())
@@ -381,6 +399,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         "serve_metrics": "serves the text of `metrics`: tests/monitoring",
         "group": administer,
         "offsets": commit,
+        "transactions": administer_transactions,
         "close": ENDS,
     },
     pylog.Consumer: {
@@ -394,6 +413,9 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
     },
     pylog.Transaction: dict.fromkeys(
         ("abort", "append", "append_arrow", "append_many", "commit", "flush", "offsets", "outcome", "send_offsets"), transact
+    ),
+    pylog.TransactionAdmin: dict.fromkeys(
+        ("abort", "describe", "end_hanging", "find_hanging", "find_open", "known", "list", "settle"), administer_transactions
     ),
     pylog.FutureRecordMetadata: {
         **dict.fromkeys(("done", "get"), produce),

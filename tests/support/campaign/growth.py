@@ -33,7 +33,9 @@ from pylog.directory.locks import ByteLock
 
 API: Final = Path(__file__).parents[2] / "api.txt"
 _ENTRY: Final = re.compile(r"(pylog(?:\.aio)?)\.(?:([A-Z]\w+)\.)?(\w+)(\(|:)")
-_OF_STORES: Final = {"Store", "Transaction", "Log", "Producer", "Consumer", "Group", "OffsetStore", "FutureRecordMetadata"}
+_OF_STORES: Final = {
+    *("Store", "Transaction", "TransactionAdmin", "Log", "Producer", "Consumer", "Group", "OffsetStore", "FutureRecordMetadata")
+}
 _CLASSES: Final = _OF_STORES | {"AsyncConsumer", "AsyncProducer", "ConsumerRebalanceListener"}
 NO_OPERATIONS: Final = {  # a program implements them; `Consumer.subscribe` calls them
     "ConsumerRebalanceListener.on_partitions_assigned",
@@ -106,6 +108,7 @@ class Scene:
             "Consumer": lambda: self.consumer,
             "Group": lambda: self.store.group("g"),
             "OffsetStore": lambda: self.store.offsets,
+            "TransactionAdmin": lambda: self.store.transactions,
             "FutureRecordMetadata": lambda: self.producer.send("t", b"x"),
             "AsyncConsumer": lambda: self.reading,
             "AsyncProducer": lambda: self.sending,
@@ -325,6 +328,8 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Store.transaction": lambda s: _transacted(s, "transactional"),
     **dict.fromkeys((f"Transaction.{name}" for name in _OF_TRANSACTIONS), lambda s: _transacted(s, None)),
     "Transaction.abort": lambda s: s.store.transaction("aborted").abort(),
+    "TransactionAdmin.abort": lambda s: (_transacted(s, "administered"), s.store.transactions.abort("administered")),
+    "TransactionAdmin.describe": lambda s: (_transacted(s, "administered"), s.store.transactions.describe("administered")),
     "Store.topic": lambda s: s.store.topic("t"),
     "Log.append": lambda s: s.log.append(b"x" * 100),
     "Log.append_arrow": lambda s: s.log.append_arrow(TABLE),

@@ -242,8 +242,8 @@ class View:
     def lock_directory(self, path: str) -> None:
         """As a file system without such locks."""
 
-    def lock_owner(self, path: str) -> int | None:
-        return self.fs.lock_owner(path)
+    def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        return self.fs.lock_owner(path, start, size)
 
     def boot_id(self) -> bytes:
         return self.fs.boot_id()

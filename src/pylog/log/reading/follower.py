@@ -18,7 +18,7 @@ from pylog.clock import Clock
 from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
-from pylog.log.producer_state import ONLY_OPEN, ProducerStateManager
+from pylog.log.producer_state import ONLY_OPEN, Producer, ProducerStateManager
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
 from pylog.log.recovery.loader import deleted, listing, load
@@ -248,6 +248,11 @@ class Follower:
                     self._set_state(self._state)
                     return
                 self._producers = None  # it was read from files that have been replaced
+
+    def open_producers(self) -> list[Producer]:
+        """Returns the producers with an open transaction, by the first offsets of these."""
+        self.know_transactions()
+        return [] if self._producers is None else self._producers.open_producers()
 
     def _has_other_segments(self) -> bool:
         """Refreshes after a read of several files. Returns whether segments were added, deleted or replaced during the read."""

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from pylog.clock import Clock
 from pylog.directory.locks import held_by_me, run_locked
 from pylog.errors import StorageFailedError
+from pylog.log.producer_state import Producer
 from pylog.log.reading.follower import Follower, load_live
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.loader import deleted
@@ -269,6 +270,12 @@ class Refresher:
         if self._second is not None:
             self._drop_idle()
         return found[0]
+
+    def open_producers(self) -> list[Producer]:
+        """Returns the producers with an open transaction, as the follower knows them. For a log that is open for reading."""
+        found = list[Producer]()
+        run_locked(self.lock, lambda: found.extend(self.follower.open_producers()), wait=True)
+        return found
 
     def _take_turns(self, owner: Owner, take: Callable[[], None], found: list[LogState], wait: bool) -> None:
         """Refreshes under the lock; or takes the state of a thread that has it and has refreshed already.
