@@ -20,8 +20,9 @@ Command = TypeVar("Command", bound=Callable[..., int | None])
 TOPICS: Final = Group("Topics", sort_key=1)
 RECORDS: Final = Group("Records", sort_key=2)
 CONSUMERS: Final = Group("Consumer groups", sort_key=3)
-CARE: Final = Group("Maintenance", sort_key=4)
-PROGRAM: Final = Group("The program", sort_key=5)
+TRANSACTIONS: Final = Group("Transactions", sort_key=4)
+CARE: Final = Group("Maintenance", sort_key=5)
+PROGRAM: Final = Group("The program", sort_key=6)
 
 _HELP: Final = (
     "Works on Apache Kafka log directories without a broker. `pylog COMMAND --help` shows the options and examples of a command."

@@ -28,6 +28,7 @@ from pylog.cli import (
     retain,
     stats,
     topics,
+    transactions,
     verify,
     warm,
 )
@@ -48,6 +49,7 @@ COMMANDS: Final = (  # importing a module registers its commands
     groups_export,
     groups_health,
     groups_reset,
+    transactions,
     metrics,
     ops,
     copy,

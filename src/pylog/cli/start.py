@@ -18,6 +18,7 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("groups", "list"): ("groups",),
     ("groups", "describe"): ("groups",),
     ("groups", "health"): ("groups", "groups_health"),
+    ("transactions",): ("transactions",),
     ("groups",): ("groups", "groups_delete", "groups_export", "groups_health", "groups_reset"),
     **{(name,): (name,) for name in ("topics", "describe", "create", "config", "delete", "cat", "produce", "copy", "compact")},
     **{
