@@ -83,7 +83,7 @@ def test_hanging_transactions_are_found_for_cron_and_ended_when_asked(bank: Path
     assert done.code == 1
     assert done.lines[0].split() == ["TOPIC", "PARTITION", "START", "OFFSET", "PRODUCER", "ID", "EPOCH", "LAST", "APPEND", "ID"]
     assert done.lines[1].split()[:5] == ["out", "0", "0", str(BROKERS_PRODUCER), "3"]
-    assert f"pylog transactions find-hanging {bank} --end" in done.complaints
+    assert f"pylog transactions hanging {bank} --end" in done.complaints
     assert all(len(line) <= 80 for line in done.lines)
     (found,) = call("transactions", name, bank, "--json").json["hanging"]
     assert (found["topic"], found["partition"], found["transactional_id"]) == ("out", 0, None)

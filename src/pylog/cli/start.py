@@ -27,6 +27,9 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     },
 }
 _ALL: Final = ("run",)
+_KAFKAS_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {  # of commands that have a shorter name here
+    ("transactions", "find-hanging"): ("transactions", "hanging"),
+}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -35,9 +38,10 @@ def run(arguments: Sequence[str]) -> int:
     Args:
         arguments: the command line without the program name.
     """
-    for module in modules_for(arguments):
+    named = (*_KAFKAS_NAMES.get(tuple(arguments[:2]), arguments[:2]), *arguments[2:])
+    for module in modules_for(named):
         importlib.import_module(f"pylog.cli.{module}")
-    return ended(lambda: _call(arguments))
+    return ended(lambda: _call(named))
 
 
 def modules_for(arguments: Sequence[str]) -> tuple[str, ...]:

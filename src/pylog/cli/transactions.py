@@ -186,7 +186,7 @@ def abort(
 
     Examples:
         pylog transactions abort shop billing
-        pylog transactions abort shop --topic orders --partition 0 --start-offset 4711 --yes
+        pylog transactions abort shop --topic orders --partition 0 --start-offset 42
     """
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
@@ -249,7 +249,8 @@ def _at(admin: TransactionAdmin, store: str, topic: str, partition: int, start_o
 # ---- hanging transactions ----------------------------------------------------------------------------------------------------
 
 
-def find_hanging(
+@command(TRANSACTIONS, under=transactions)
+def hanging(
     store: StorePath,
     /,
     *,
@@ -263,6 +264,7 @@ def find_hanging(
     """Finds hanging transactions: open in a partition, while no transactional id has them open there.
 
     Readers with read_committed stop at them, and no broker ends them. Ends with code 1 if there are any, for cron and CI.
+    Kafka's name of the command, find-hanging, works too.
 
     Args:
         store: Path of the log directory. A broker may be running on it, except with --end.
@@ -274,9 +276,9 @@ def find_hanging(
         json: Print one JSON document.
 
     Examples:
-        pylog transactions find-hanging shop
-        pylog transactions find-hanging shop --topic orders --max-transaction-timeout 15
-        pylog transactions find-hanging shop --end --yes
+        pylog transactions hanging shop
+        pylog transactions hanging shop --topic orders --max-transaction-timeout 15
+        pylog transactions hanging shop --end --yes
     """
     idle_ms = int(max_transaction_timeout * 60_000)
     with reading(store) as opened:
@@ -291,10 +293,6 @@ def find_hanging(
     return None
 
 
-for _name in ("find-hanging", "hanging"):
-    command(TRANSACTIONS, name=_name, under=transactions)(find_hanging)
-
-
 def _show_hanging(found: list[OpenTransactionDescription], store: str, *, json: bool) -> int | None:
     if json:
         print_json({"hanging": [_open_json(each) for each in found]})
@@ -303,7 +301,7 @@ def _show_hanging(found: list[OpenTransactionDescription], store: str, *, json: 
             asdict(each) | each.topic_partition._asdict() | {"last_append": time_text(each.last_timestamp_ms)} for each in found
         ]
         print_table(_HANGING, rows)
-        complain(f"they can be aborted: pylog transactions find-hanging {store} --end")
+        complain(f"they can be aborted: pylog transactions hanging {store} --end")
     else:
         complain(f"no hanging transactions in {store}")
     return FAILED if found else None

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pylog
 from pylog import Durability, TopicPartition, aio
 from support.campaign.beside import CELL_SECONDS, CHANGES, CONSUMER, KEPT, LOG, STORE, hurried
+from support.campaign.beside_admin import OF_ADMINISTRATORS, OF_OFFSETS, administer_transactions
 from support.campaign.beside_changes import FREE, SIZE, Changer, Eras, check_value, new_value
 from support.faults.neighbours import Neighbour, NeighbourError
 
@@ -235,24 +236,6 @@ def transact(caller: Caller) -> None:
     assert given_up.outcome == "aborted"
 
 
-def administer_transactions(caller: Caller) -> None:
-    """Lists, describes and aborts an open transaction of its own; the others' are never taken for hanging ones."""
-    name, admin = f"administered {caller.number}", caller.store.transactions
-    transaction = caller.store.transaction(name)
-    try:
-        transaction.append("t", new_value(), partition=0)
-        transaction.flush()
-        assert admin.describe(name).state == "Ongoing"
-        assert name in [each.transactional_id for each in admin.list()]
-        assert not admin.known()[1]
-        admin.find_open("t", 0)
-        assert admin.end_hanging(admin.find_hanging()) == []
-        assert admin.abort(name).state == "CompleteAbort"
-        admin.settle()
-    finally:
-        transaction.abort()
-
-
 def produce_async(caller: Caller) -> None:
     async def work() -> None:
         producer = aio.AsyncProducer(caller.store.producer())
@@ -414,21 +397,13 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
     pylog.Transaction: dict.fromkeys(
         ("abort", "append", "append_arrow", "append_many", "commit", "flush", "offsets", "outcome", "send_offsets"), transact
     ),
-    pylog.TransactionAdmin: dict.fromkeys(
-        ("abort", "describe", "end_hanging", "find_hanging", "find_open", "known", "list", "settle"), administer_transactions
-    ),
+    pylog.TransactionAdmin: dict.fromkeys(OF_ADMINISTRATORS, administer_transactions),
     pylog.FutureRecordMetadata: {
         **dict.fromkeys(("done", "get"), produce),
         **dict.fromkeys(("result", "exception", "failed", "succeeded"), "as `get` and `done`"),
         **dict.fromkeys(("add_callback", "add_errback", "when_done"), "calls a function of the program's"),
     },
-    pylog.OffsetStore: dict.fromkeys(
-        (
-            *("commit", "delete", "expire", "fetch", "groups", "known_groups", "pending", "position"),
-            *("retention_minutes", "skipped_records"),
-        ),
-        commit,
-    ),
+    pylog.OffsetStore: dict.fromkeys(OF_OFFSETS, commit),
     pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "health", "lag", "reset"), administer),
     aio.AsyncProducer: {
         **dict.fromkeys(("send_and_wait", "send_arrow", "flush", "close", "partitions_for"), produce_async),

@@ -402,7 +402,7 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="an_opener_that_waits_counts_as_a_writer",
         file="pylog/directory/locks.py",
-        text="        if file.is_locked(*((0, 0) if self._exclusive else (_EVERYTHING, 1))):\n",
+        text="        if file.is_locked(*((0, 0) if self._exclusive else (EVERYTHING, 1))):\n",
         replacement="        if not self._is_present(file):\n",
         tests=(_LOCK_FILES + "test_two_openers_that_wait_for_a_writer_with_a_removed_file_do_not_take_each_other_for_it",),
         why="Two processes that wait for a writer with a removed `pylog.lock` let each other in beside it.",
