@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pylog.groups.admin import Group
     from pylog.log.log import Log
     from pylog.offset_files import export_offsets, import_offsets
+    from pylog.offsets.group_metadata import ConsumerGroupMetadata
     from pylog.offsets.store import OffsetStore
     from pylog.opening import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.producer.config import ProducerConfig
@@ -80,6 +81,7 @@ __all__ = [
     "BatchMetadata",
     "ClosedError",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "CorruptionError",
     "DecompressionLimitError",
@@ -165,6 +167,7 @@ _HOMES = {
     "export_offsets": "pylog.offset_files",
     "import_offsets": "pylog.offset_files",
     "Consumer": "pylog.consumer.consumer",
+    "ConsumerGroupMetadata": "pylog.offsets.group_metadata",
     "ConsumerRebalanceListener": "pylog.consumer.listener",
     "Log": "pylog.log.log",
     "FutureRecordMetadata": "pylog.producer.future",

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
-from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls
+from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls, TransactionFuture
 from pylog.aio_changes import PendingChanges
 from pylog.aio_inside import await_in_loop, inside_call
 from pylog.awaitables import is_awaitable, is_coroutine_function
@@ -29,10 +29,10 @@ from pylog.client_thread import ClientThread
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import checked_timeout
-from pylog.errors import InvalidArgumentError, WakeupError
+from pylog.errors import InvalidArgumentError, TransactionAbortedError, WakeupError
 from pylog.producer.config import SendArguments
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
-from pylog.producer.producer import Producer, send_at_once
+from pylog.producer.producer import Producer, send_at_once, write_sent
 from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
 
 LOGGER = logging.getLogger("pylog")
@@ -80,6 +80,8 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         # the results that each event loop has scheduled; weak, so that closed loops can be collected
         self._answers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Answers]] = WeakKeyDictionary()
         self._unsettled: set[asyncio.Future[Any]] = set()  # results that `flush` and `close` wait for
+        self._has_transactions = producer.config.transactional_id is not None
+        self._is_awaited = False  # a coroutine waits for a record of a transaction, which the thread then writes
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,10 +116,14 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
             sent = await self._buffered(partial(self._producer.send, topic, value, **more))
         sent.when_done(partial(self._note, loop, answer))
         if on_delivery is not None:
+            self._write_soon()
             return asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))
-        found: asyncio.Future[RecordMetadata] = loop.create_future()
+        found = TransactionFuture(loop=loop) if self._has_transactions else loop.create_future()
         answer.add_done_callback(partial(_settle, found))
-        return self._settles(found)
+        self._settles(found)
+        if isinstance(found, TransactionFuture):
+            found.write = self._write_soon
+        return found
 
     async def _buffered(self, send: Callable[[], FutureRecordMetadata]) -> FutureRecordMetadata:
         """Sends a record in the producer's thread, in its turn, and returns when it has room in the buffer."""
@@ -162,6 +168,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
             sent.when_done(note)
         else:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
+            self._write_soon()
         if on_delivery is None:
             return (await answer).result()
         return await asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))  # continues if cancelled
@@ -194,6 +201,15 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         while self._line:
             self._line[0]()
             self._line.popleft()
+        if self._is_awaited:
+            self._is_awaited = False
+            write_sent(self._producer)
+
+    def _write_soon(self) -> None:
+        """Writes what was sent in a transaction, once all records in the queue are sent: a coroutine waits for one of them."""
+        if self._has_transactions and not self._thread.closed:
+            self._is_awaited = True
+            self._line_up(lambda: None)
 
     async def _worked_off(self) -> None:
         """Waits until the queued records have been sent."""
@@ -268,6 +284,8 @@ def _settle(found: asyncio.Future[RecordMetadata], answer: asyncio.Future[Sent])
         found.set_result(answer.result().result())
     else:
         found.set_exception(error)
+        if isinstance(error, TransactionAbortedError):
+            found.exception()  # the program has aborted the transaction: asyncio must not log that nobody asked
 
 
 def _buffer(send: Callable[[], FutureRecordMetadata], note: Callable[[Any], object]) -> None:

@@ -10,9 +10,12 @@ import asyncio
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
 
 from pylog.aio_changes import PendingChanges
 from pylog.client_thread import ClientThread
@@ -21,14 +24,31 @@ from pylog.consumer.assignment import ConsumerAssignment
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.polling import Polling, core_of
-from pylog.errors import IllegalStateError
+from pylog.errors import IllegalStateError, PylogError
 from pylog.log.arguments import offset_given
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.producer.future import RecordMetadata
 from pylog.producer.producer import Producer
 from pylog.record.types import K, OffsetAndTimestamp, Record, TopicPartition, V
+from pylog.transactions.transaction import Offsets
 
 T = TypeVar("T")
 AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
+
+
+class TransactionFuture(asyncio.Future[RecordMetadata]):
+    """The future of a record in a transaction. Waiting for it writes the record before the commit.
+
+    Attributes:
+        write: writes the record; None until the program has the future.
+    """
+
+    write: Callable[[], None] | None = None
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        if self.write is not None and not self.done():
+            self.write()
+        super().add_done_callback(fn, context=context)
 
 
 class AsyncProducerCalls(ABC, Generic[K, V]):
@@ -42,8 +62,13 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
         """Closes the producer."""
 
     async def start(self) -> None:
-        """Checks that the producer is open. It may be left out, and called again."""
+        """Checks that the producer is open. It may be left out, and called again.
+
+        A producer with a `transactional_id` also calls `init_transactions`, as aiokafka's does.
+        """
         self._thread.check_open()
+        if self._producer.config.transactional_id is not None:
+            await self.init_transactions()
 
     async def stop(self) -> None:
         """Closes the producer: see `close`."""
@@ -52,6 +77,49 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
         return await asyncio.to_thread(self._producer.partitions_for_topic, topic)
+
+    # ---- transactions --------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Begins a transaction, commits it at the end of the block, and aborts it after an exception.
+
+        Raises:
+            PylogError: as `Producer.begin_transaction` and `Producer.commit_transaction`. A failed commit is aborted.
+        """
+        await self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException:
+            with suppress(PylogError):  # the exception of the block, or of the commit, is the one to raise
+                await self.abort_transaction()
+            raise
+
+    async def init_transactions(self) -> None:
+        """Fences older producers with the same transactional id: see `Producer.init_transactions`."""
+        await self._thread.call(self._producer.init_transactions)
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction: see `Producer.begin_transaction`."""
+        await self._thread.call(self._producer.begin_transaction)
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: str | ConsumerGroupMetadata) -> None:
+        """Adds offsets of a consumer group to the transaction: see `Producer.send_offsets_to_transaction`.
+
+        Args:
+            offsets: by partition, the offset of the next record that the group will read.
+            group_metadata: `await consumer.group_metadata()`, or the name of a group without active members.
+        """
+        await self._thread.call(partial(self._producer.send_offsets_to_transaction, offsets, group_metadata))
+
+    async def commit_transaction(self) -> None:
+        """Commits after all records that were sent: see `Producer.commit_transaction`. Continues if cancelled."""
+        await self._thread.call(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Aborts the transaction: see `Producer.abort_transaction`. Continues if cancelled."""
+        await self._thread.call(self._producer.abort_transaction)
 
 
 class AsyncConsumerCalls(ABC, Generic[K, V]):
@@ -219,6 +287,10 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         found = await self.run(Consumer.committed, partition)
         assert found is None or isinstance(found, int)
         return found
+
+    async def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the consumer's membership of its group, for a transaction: see `Consumer.group_metadata`."""
+        return await self.run(Consumer.group_metadata)
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition: see `Consumer.beginning_offsets`."""

@@ -54,7 +54,8 @@ class OpenClients:
 
         self._manager.check_writable()
         checked = producer_config(config)
-        core = ProducerCore(self._manager, self._clock, checked, self._forget)
+        transactions = None if checked.transactional_id is None else self.transactions
+        core = ProducerCore(self._manager, self._clock, checked, self._forget, transactions)
         producer = new_producer(self._manager, self._clock, checked, core)
         core.begin()  # from here on, an interrupt that drops the producer ends the thread
         with self._guard:

@@ -44,7 +44,7 @@ class StoreParts:
         self._guard = threading.Lock()
         self._transactions: TransactionAdmin | None = None
         self.manager = manager = LogManager(path, options, fs, clock)
-        members = LivingMembers(manager.fs, writable=manager.writable)
+        members = LivingMembers(manager.fs, manager.current_topics, writable=manager.writable)
         self.offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
         manager.root.forget_deleted(self.offsets.forget_topic)
         self.clients = OpenClients(manager, self.offsets, clock, options)

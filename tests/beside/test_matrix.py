@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.campaign.beside import CHANGES, READS, read_beside
-from support.campaign.beside_calls import CALLS, THREADS, call_beside
+from support.campaign.beside_calls import CALLS
+from support.campaign.beside_together import THREADS, call_beside
 
 pytestmark = pytest.mark.slow
 CELL_SECONDS = 0.06  # of one method next to one change; each is called once at least

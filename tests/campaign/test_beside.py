@@ -15,7 +15,15 @@ from support.campaign.beside_calls import FUNCTIONS, ROWS
 SECONDS = 4.0
 API = Path(__file__).parents[1] / "api.txt"
 OF_VALUES = {  # what has no files: values, errors, options, what a program implements, and the tools for tests
-    *("BatchMetadata", "ConsumerRebalanceListener", "Durability", "OffsetAndMetadata", "OffsetAndTimestamp", "OffsetsConfig"),
+    *(
+        "BatchMetadata",
+        "ConsumerGroupMetadata",
+        "ConsumerRebalanceListener",
+        "Durability",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "OffsetsConfig",
+    ),
     *("ProducerBatch", "ProducerConfig", "Record", "RecordMetadata", "Topic", "TopicConfig", "TopicPartition"),
     "TransactionsConfig",
 }

@@ -191,7 +191,7 @@ def test_a_record_that_a_broker_refuses_fails_the_future(memory: Servers) -> Non
                 future.get(timeout=60)
 
 
-def test_a_closed_producer_and_transactions_are_refused(memory: Servers) -> None:
+def test_a_closed_producer_and_transactions_without_an_id_are_refused(memory: Servers) -> None:
     producer = kafka.KafkaProducer(**memory)
     producer.close()
     producer.close()
@@ -200,8 +200,18 @@ def test_a_closed_producer_and_transactions_are_refused(memory: Servers) -> None
     for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
         with pytest.raises(errors.IllegalStateError, match="transactions"):
             call()
-    with pytest.raises(errors.KafkaConfigurationError, match="transactions"):
-        kafka.KafkaProducer(**memory, transactional_id="mine")
+    for wrong in ({"acks": 1}, {"enable_idempotence": False}, {"retries": 0}):
+        with pytest.raises(errors.KafkaConfigurationError, match="transactional_id"):
+            kafka.KafkaProducer(**memory, transactional_id="mine", **wrong)
+    with kafka.KafkaProducer(**memory, transactional_id="mine") as producer:
+        with pytest.raises(errors.InvalidTxnStateError, match="init_transactions"):
+            producer.begin_transaction()
+        producer.init_transactions()
+        for call in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("orders", b"x")):
+            with pytest.raises(errors.InvalidTxnStateError, match="begin_transaction"):
+                call()
+    with pytest.raises(errors.IllegalStateError, match="closed"):
+        producer.begin_transaction()
 
 
 def test_options_of_a_network_are_ignored_and_named_once(memory: Servers, caplog: pytest.LogCaptureFixture) -> None:

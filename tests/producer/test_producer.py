@@ -421,7 +421,7 @@ def test_the_largest_record_that_send_takes_is_one_that_the_log_takes(store: Sto
         {"acks": "0"},
         {"acks": True},
         {"acks": None},
-        {"transactional_id": "t"},
+        {"transactional_id": ""},
     ],
 )
 def test_a_wrong_option_is_refused(store: Store, option: dict[str, Any]) -> None:

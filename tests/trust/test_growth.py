@@ -18,6 +18,7 @@ import pylog
 from pylog.clock import ManualClock
 from pylog.opening import open_store
 from support.campaign import growth
+from support.campaign.growth_scene import Scene
 from support.campaign.processes import own_environment
 
 _DAY_MS = 86_400_000
@@ -50,7 +51,7 @@ def test_the_table_of_growth_notices_what_grows(leak: str, monkeypatch: pytest.M
     kept: list[object] = []
     ended = growth.threading.Event()
 
-    def call(scene: growth.Scene) -> None:
+    def call(scene: Scene) -> None:
         if leak == "memory":
             kept.append(bytes(3000))
         elif leak == "descriptors":

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pylog.clock import Clock
 from pylog.consumer.arguments import Timestamps, checked_partition, checked_partitions, checked_times
-from pylog.consumer.commits import CommitCallback, Offsets, offsets_given
+from pylog.consumer.commits import CommitCallback, Offsets
 from pylog.consumer.core import ConsumerCore
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
@@ -27,7 +27,8 @@ from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import offset_given
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import CommitLogs, OffsetManager
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
+from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
 
 
@@ -303,7 +304,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
         Cost: one append at the store's level of durability.
         """
         with self._guard, self._steps:
-            wanted, logs = self._to_commit(offsets)
+            wanted, logs = self._core.to_commit(offsets)
             self._core.commit(wanted, chosen=offsets is not None, logs=logs)
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> Future[None]:
@@ -324,21 +325,19 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
             self._core.refuse_coroutines("callback", callback)
             call = None if callback is None else partial(self._steps.lend, callback)
             chosen, identity = offsets is not None, self._assignment.identity
-            wanted, logs = self._to_commit(offsets)
+            wanted, logs = self._core.to_commit(offsets)
             return self._commits.commit_async(wanted, call, chosen=chosen, logs=logs, identity=identity)
 
-    def _to_commit(self, given: Offsets | None) -> tuple[Offsets, CommitLogs]:
-        """Returns the offsets of a commit, and the logs that they are for."""
-        self._group()
-        if given is None:
-            return self._core.committable()
-        wanted = offsets_given(given)
-        return wanted, self._core.logs_of([TopicPartition(*partition) for partition in wanted])
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the consumer's membership of its group, to commit offsets in a transaction (KIP-447).
 
-    def _group(self) -> str:
-        if self._options.group_id is None:
-            raise IllegalStateError("the consumer has no group to commit for; create it with group_id=")
-        return self._options.group_id
+        Raises:
+            IllegalStateError: the consumer has no group.
+
+        Kafka source: KafkaConsumer.groupMetadata.
+        """
+        with self._guard:
+            return self._core.group_metadata()
 
     def committed(self, partition: TopicPartition, *, metadata: bool = False) -> int | OffsetAndMetadata | None:
         """Returns the offset that the group has committed for a partition, or None.
@@ -352,7 +351,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
         """
         with self._guard:
             checked = checked_partition(partition)
-            found = self._offsets.fetch(self._group(), [checked]).get(checked)
+            found = self._offsets.fetch(self._core.group(), [checked]).get(checked)
             return found if metadata or found is None else found.offset
 
     # ---- offsets and topics --------------------------------------------------------------------------------------------------

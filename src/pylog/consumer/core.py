@@ -18,7 +18,7 @@ from pylog.arguments import check_callable
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
 from pylog.consumer.assignment import ConsumerAssignment, ConsumerHooks
-from pylog.consumer.commits import Commits, Offsets
+from pylog.consumer.commits import Commits, Offsets, offsets_given
 from pylog.consumer.fetcher import Fetcher, PartitionRecords, TakeRecords
 from pylog.consumer.guard import Guard, Steps
 from pylog.consumer.options import ConsumerOptions
@@ -29,6 +29,7 @@ from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopi
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import CommitLogs, OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.kept import IsDeleted
@@ -197,6 +198,27 @@ class ConsumerCore:
             message = f"{name(partition)} was deleted, and perhaps created again; nothing was committed: poll, then commit again"
             found[partition] = UnknownTopicOrPartitionError(message)
         return found
+
+    def group(self) -> str:
+        """Returns the group's name. Raises IllegalStateError if the consumer has no group."""
+        if self.options.group_id is None:
+            raise IllegalStateError("the consumer has no group to commit for; create it with group_id=")
+        return self.options.group_id
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the current membership, as a transaction needs it. Raises as `group`."""
+        group, member, instance = self.group(), self.assignment.identity.member, self.options.group_instance_id
+        if member is None or not member.member_id:
+            return ConsumerGroupMetadata(group, group_instance_id=instance)
+        return ConsumerGroupMetadata(group, member.member_id, member.epoch, instance)
+
+    def to_commit(self, given: Offsets | None) -> tuple[Offsets, CommitLogs]:
+        """Returns the offsets of a commit, by default the positions, and the logs that they are for."""
+        self.group()
+        if given is None:
+            return self.committable()
+        wanted = offsets_given(given)
+        return wanted, self.logs_of([TopicPartition(*partition) for partition in wanted])
 
     def commit(self, offsets: Offsets, *, chosen: bool, logs: CommitLogs) -> None:
         """Commits offsets in logs. If one of them was deleted, the next poll reports that before it returns records."""

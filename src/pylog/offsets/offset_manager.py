@@ -25,6 +25,7 @@ from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition, checked_partitions
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry, expired
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import (
@@ -100,6 +101,10 @@ class Members(Protocol):
 
     def living(self, view: GroupView) -> set[str]:
         """Returns the active members of a group."""
+        ...
+
+    def check_commit(self, view: GroupView, member: ConsumerGroupMetadata, partitions: Collection[TopicPartition]) -> None:
+        """Raises FencedMemberError unless a member owns the partitions."""
         ...
 
 

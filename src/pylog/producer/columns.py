@@ -103,6 +103,27 @@ def partitions_named(futures: Futures, route: Route) -> Longs | None:
     return np.array([-1 if partition is None else partition for partition in given], np.int64)
 
 
+def chosen_partitions(route: Route, columns: Columns, named: Longs | None) -> Longs:
+    """Returns the partition of each record: its explicit one (not -1), else the partitioner's choice."""
+    known = np.array(route.partitions, np.int64)
+    if named is None and len(known) == 1:
+        return known.repeat(len(columns.sizes))
+    if named is None:
+        return known[route.partitioner.choose(_keys(columns.batch), columns.sizes, len(known))]
+    free = np.flatnonzero(named < 0)
+    if len(free):
+        keys = _keys(columns.batch).take(pa.array(free))
+        named[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
+    return named
+
+
+def _keys(batch: pa.RecordBatch) -> pa.BinaryArray:
+    if "key" not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.binary())
+    keys = batch.column("key")
+    return keys if keys.type == pa.binary() else keys.cast(pa.binary())
+
+
 def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Columns, Longs | None]]:
     """Returns the rows of a table in chunks, each with the partitions that its rows name (-1 for none).
 

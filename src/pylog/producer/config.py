@@ -23,7 +23,6 @@ _INSTEAD: Final = {  # what replaces kafka-python's other options
     "retries": "set delivery_timeout_ms, the time for which an append is retried",
     "request_timeout_ms": "set delivery_timeout_ms, the time for which an append is retried",
     "max_in_flight_requests_per_connection": "batches are appended one after the other; leave it out",
-    "transactional_id": "there are no transactions; enable_idempotence appends each batch exactly once",
 }
 PARTITIONERS: Final = ("default", "round_robin")
 Serializer = Callable[..., bytes | None] | SerializesRecords[Any]
@@ -55,6 +54,9 @@ class ProducerConfig:
         key_serializer: turns the key given to `send` into bytes or None: a callable of the key, a callable of (key, topic,
             headers), or an object with `serialize(topic, headers, data)`.
         value_serializer: the same for the value.
+        transactional_id: names the program, whose records are then sent in transactions: see `Producer.init_transactions`. A
+            newer producer with the same id fences older ones.
+        transaction_timeout_ms: how long a transaction may stay open; `max_timeout_ms` of `TransactionsConfig` at most.
 
     Raises:
         InvalidArgumentError: a value has a wrong type or is out of its range.
@@ -77,6 +79,8 @@ class ProducerConfig:
     partitioner: str | PartitionFunction = "default"
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if self.compression is not None and self.compression not in COMPRESSION_TYPES:
@@ -87,6 +91,8 @@ class ProducerConfig:
             object.__setattr__(self, "durability", Durability.of(self.durability))
         if not isinstance(self.enable_idempotence, bool):
             raise InvalidArgumentError(f"enable_idempotence={self.enable_idempotence!r} is not True or False")
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise InvalidArgumentError("transactional_id cannot be combined with enable_idempotence=False; leave that option out")
         for name in ("key_serializer", "value_serializer"):
             conversion_of(name, getattr(self, name), "serialize")
             refuse_coroutine_function(name, calls_of(getattr(self, name), "serialize"), "give a plain function")
@@ -121,6 +127,8 @@ class ProducerArguments(TypedDict, Generic[K, V], total=False):
     partitioner: str | PartitionFunction
     key_serializer: Callable[[K], bytes | None] | Callable[[K, str, RecordHeaders], bytes | None] | SerializesRecords[K] | None
     value_serializer: Callable[[V], bytes | None] | Callable[[V, str, RecordHeaders], bytes | None] | SerializesRecords[V] | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 class SendArguments(TypedDict, Generic[K], total=False):
@@ -185,4 +193,5 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "delivery_timeout_ms": (0, limits.LONGEST_WAIT_MS),
     "retry_backoff_ms": (0, limits.LONGEST_WAIT_MS),
     "metadata_max_age_ms": (0, limits.INT64_MAX),
+    "transaction_timeout_ms": (1, limits.INT32_MAX),
 }

@@ -19,6 +19,8 @@ from pylog.log_manager import LogManager
 from pylog.producer.buffer import RecordAccumulator
 from pylog.producer.config import ProducerConfig
 from pylog.producer.sender import Sender
+from pylog.producer.transactions import ProducerTransactions
+from pylog.transactions.manager import TransactionManager
 
 _BEFORE_OTHERS: Final = 100  # exit priority; pools of multiprocessing have 15, managers 10
 
@@ -31,13 +33,27 @@ class ProducerCore:
         clock: for timestamps and waiting.
         config: the producer's options.
         ended: called by the producer's thread when every record is settled.
+        manager_of_transactions: begins its transactions; None if the producer has none.
+
+    Attributes:
+        transactions: those of the producer; None if it has none.
     """
 
     def __init__(
-        self, manager: LogManager, clock: Clock, config: ProducerConfig, ended: Callable[[ProducerCore], object]
+        self,
+        manager: LogManager,
+        clock: Clock,
+        config: ProducerConfig,
+        ended: Callable[[ProducerCore], object],
+        manager_of_transactions: TransactionManager | None = None,
     ) -> None:
         self.buffer = RecordAccumulator(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
         self.sender = Sender(manager, clock, _without_calls(config), self.buffer)
+        self.transactions = (
+            None
+            if manager_of_transactions is None
+            else ProducerTransactions(manager_of_transactions, manager, clock, _without_calls(config), self.buffer)
+        )
         self._ended = ended
         self._begun = False
 
@@ -69,6 +85,8 @@ class ProducerCore:
         """Runs the producer's thread. The store and the interpreter's exit wait for it until everything is appended."""
         try:
             self.sender.run()
+            if self.transactions is not None:
+                self.transactions.end()
         finally:
             self.buffer.failures.report()
             self._leave_exit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, Self, TypeGuard, cast
 
@@ -13,7 +14,7 @@ from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
 from pylog.directory.topic_names import check_topic_name
 from pylog.dropping import has_been_dropped
-from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, PylogError, RecordTooLargeError
 from pylog.factory_made import FactoryMade
 from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
@@ -22,6 +23,7 @@ from pylog.producer.core import ProducerCore
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, Routes, too_large
 from pylog.producer.sizes import RECORD_CHARGE, charge
+from pylog.producer.transaction_calls import TransactionCalls
 from pylog.record.builder import keyless
 from pylog.record.header_columns import check_headers
 from pylog.record.rows import MAX_RECORD_OVERHEAD
@@ -32,7 +34,7 @@ from pylog.times import timestamp_of, timestamp_problem
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
-class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
+class Producer(TransactionCalls, FactoryMade, Generic[K, V], factory="Store.producer"):
     """Appends records to the partitions of a store's topics in batches. Created by `Store.producer`; a context manager.
 
     Every method may be called from any thread. The records that one thread sends to one partition keep their order, and each is
@@ -56,13 +58,15 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         self._core = core
         self._buffer = core.buffer
         self._sender = core.sender
+        self._transactions = core.transactions
         self._guard = threading.RLock()  # reentrant: a signal handler may send during a `send`
         self._routes = Routes()
         self._plain = self._routes.plain
         manager.kept.add(self._routes)
         self._key = conversion_of("key_serializer", config.key_serializer, "serialize")
         self._value = conversion_of("value_serializer", config.value_serializer, "serialize")
-        self._looks_closer = any(each is not None for each in (self._key, self._value, called_partitioner(config)))
+        closer = self._key, self._value, called_partitioner(config), self._transactions
+        self._looks_closer = any(each is not None for each in closer)
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # missing if an argument was refused
@@ -155,7 +159,9 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         future = self._future(route, value_bytes, key_bytes, pairs, number, timestamp)
         if on_delivery is not None:
             future.when_done(_callback_of(on_delivery))
-        if size > RECORD_CHARGE:
+        if self._transactions is not None:
+            self._transactions.add(future, size)
+        elif size > RECORD_CHARGE:
             self._buffer.add_large(future, size)
         else:
             self._buffer.add(future)
@@ -252,6 +258,8 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         """
         self._buffer.check_open()
         route = self._route(topic)
+        if self._transactions is not None:
+            return self._transactions.send_table(route, table)
         self._buffer.flush(None)
         return self._sender.send_table(route, table)
 
@@ -261,13 +269,17 @@ class Producer(FactoryMade, Generic[K, V], factory="Store.producer"):
         Failed records whose outcome the program has not checked are logged under `pylog.producer`: their number and the first
         error for each partition. As in kafka-python, `flush` does not raise for them: the `result` of their futures does.
 
+        In a transaction, it writes the records, which `read_committed` readers see after the commit.
+
         Args:
             timeout: seconds to wait; None waits indefinitely.
 
         Raises:
             PylogTimeoutError: the timeout has expired; the records may still be appended.
-            ClosedError: in a forked process.
+            ClosedError: in a forked process. In a transaction, as `commit_transaction`.
         """
+        if self._transactions is not None:
+            self._transactions.flush()
         self._buffer.flush(timeout)
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -300,6 +312,13 @@ def new_producer(manager: LogManager, clock: Clock, config: ProducerConfig, core
     made: Producer[Any, Any] = Producer.__new__(Producer)
     made._begin(manager, clock, config, core)
     return made
+
+
+def write_sent(producer: Producer[Any, Any]) -> None:
+    """Writes what was sent in an open transaction. An error is in the futures of its records."""
+    if producer._transactions is not None:
+        with suppress(PylogError):
+            producer._transactions.flush()
 
 
 def send_at_once(

@@ -15,9 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-
 from pylog.clock import Clock
 from pylog.errors import (
     ClosedError,
@@ -38,6 +35,7 @@ from pylog.producer.columns import (
     PartitionRows,
     batch_size_of,
     batches,
+    chosen_partitions,
     columns_of,
     columns_of_table,
     partitions_named,
@@ -47,7 +45,7 @@ from pylog.producer.config import ProducerConfig
 from pylog.producer.future import Outcome, by_route, key_of, route_of, settle
 from pylog.producer.numbering import Numbering
 from pylog.producer.route import Route
-from pylog.record.rows import Longs, Rows
+from pylog.record.rows import Rows
 from pylog.record.types import Acknowledgement, BatchMetadata
 
 LOGGER = logging.getLogger("pylog")
@@ -128,7 +126,7 @@ class Sender:
             if not futures:
                 return
             columns = columns_of(futures, route, now_ms)
-        placed = list(parts(columns, self._choose(route, columns, partitions_named(futures, route)), now_ms))
+        placed = list(parts(columns, chosen_partitions(route, columns, partitions_named(futures, route)), now_ms))
         if first:
             self._check_partitions(route, placed)
         for partition, part in placed:
@@ -197,7 +195,7 @@ class Sender:
         """Appends the rows to the cached partitions, and adds the batches to `sent`. Raises as `_deliver_to`."""
         now_ms = self._clock.now_ms()
         for columns, named in columns_of_table(table, route, now_ms):
-            placed = list(parts(columns, self._choose(route, columns, named), now_ms))
+            placed = list(parts(columns, chosen_partitions(route, columns, named), now_ms))
             self._check_partitions(route, placed)
             for partition, part in placed:
                 for batch in self._batches(route, part):
@@ -230,20 +228,6 @@ class Sender:
     def _batches(self, route: Route, part: PartitionRows) -> Iterator[PartitionRows]:
         """Splits the records of a partition into batches."""
         return batches(part, self._config.batch_size, route.limit)
-
-    @staticmethod
-    def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
-        """Returns the partition of each record: its explicit one (not -1), else the partitioner's choice."""
-        known = np.array(route.partitions, np.int64)
-        if named is None and len(known) == 1:
-            return known.repeat(len(columns.sizes))
-        if named is None:
-            return known[route.partitioner.choose(_keys(columns.batch), columns.sizes, len(known))]
-        free = np.flatnonzero(named < 0)
-        if len(free):
-            keys = _keys(columns.batch).take(pa.array(free))
-            named[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
-        return named
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
@@ -304,13 +288,6 @@ def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
     if isinstance(error, StorageFailedError):  # the thread that wrote these records with its own was interrupted
         return error.errno == errno.EINTR and numbering is not None
     return True
-
-
-def _keys(batch: pa.RecordBatch) -> pa.BinaryArray:
-    if "key" not in batch.schema.names:
-        return pa.nulls(batch.num_rows, pa.binary())
-    keys = batch.column("key")
-    return keys if keys.type == pa.binary() else keys.cast(pa.binary())
 
 
 def _as_failure(error: BaseException) -> Exception:

@@ -34,6 +34,7 @@ class Waiting:
         progress: the condition that all other threads wait on.
         sender: the producer's thread.
         has_callbacks: true if any future has callbacks.
+        before_waiting: called before a thread waits for a record. A producer of transactions writes the record.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class Waiting:
         self.progress = threading.Condition(self.lock)
         self.sender: threading.Thread | None = None
         self.has_callbacks = False
+        self.before_waiting: Callable[[], object] | None = None
         self._for_outcomes = 0  # the number of threads that wait for an outcome
         self._pid = process_id()
 
@@ -82,6 +84,8 @@ class Waiting:
         self.check_outside()
         self.check_other("wait for a record")
         seconds = waitable(timeout)
+        if self.before_waiting is not None:
+            self.before_waiting()
         with self.lock:
             self._for_outcomes += 1
             try:

@@ -6,9 +6,9 @@ holds the locks of two partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pylog import trace
 from pylog.clock import Clock
@@ -34,6 +34,7 @@ from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
 from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
+Appended = TypeVar("Appended")
 _TOLD: Final = "a newer instance or an administrator aborts it"
 _HEARTBEAT_S: Final = 3.0  # between two checks of open transactions, as a rule
 
@@ -122,12 +123,16 @@ class TransactionCoordinator:
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
         append = partial(log.append, now_ms, list(pieces), compression, level, batch, True, check=check)
+        return self.after_orphans(log, mine, append).offsets
+
+    def after_orphans(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], Appended]) -> Appended:
+        """Makes an append of a transaction. If an older transaction of its producer is open there, aborts that first (rule 4)."""
         try:
-            return append().offsets
+            return append()
         except InvalidTransactionStateError as error:
-            if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset (rule 4)
+            if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset
                 raise
-            return append().offsets
+            return append()
 
     # ---- the decision --------------------------------------------------------------------------------------------------------
 

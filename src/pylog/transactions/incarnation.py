@@ -10,14 +10,14 @@ from weakref import ReferenceType
 from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import InvalidArgumentError, PylogError, TransactionAbortedError
+from pylog.errors import PylogError, TransactionAbortedError
 from pylog.log.options import limit_of
 from pylog.log_manager import LogManager
-from pylog.offsets.offset_manager import OffsetManager, PartitionLike
-from pylog.offsets.pending import append_pending
-from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
+from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.pending import PendingCommit
 from pylog.record.few import Piece
-from pylog.record.types import OffsetAndMetadata, TopicPartition, TransactionalBatch
+from pylog.record.types import TopicPartition, TransactionalBatch
 from pylog.topics.topic import Topic
 from pylog.transactions import states
 from pylog.transactions.coordinator import TransactionCoordinator
@@ -35,6 +35,7 @@ class Incarnation:
 
     Attributes:
         transactional_id: as given.
+        owner_byte: as given.
         clock, path: of the store.
         current: the last transaction of the id in this store.
     """
@@ -52,7 +53,7 @@ class Incarnation:
         self.clock: Clock = manager.clock
         self.path = manager.path
         self.current: ReferenceType[Any] | None = None
-        self._owner_byte = owner_byte
+        self.owner_byte = owner_byte
         self._manager = manager
         self._offsets = offsets
         self._coordinator = coordinator
@@ -90,7 +91,7 @@ class Incarnation:
             self.init()
         mine = self._next or self._following()
         self._last, self._next = mine, None
-        self._coordinator.begin(self.transactional_id, mine, partitions, TransactionOwner.of(self._owner_byte, level))
+        self._coordinator.begin(self.transactional_id, mine, partitions, TransactionOwner.of(self.owner_byte, level))
         return mine
 
     def _following(self) -> ProducerIdAndEpoch:
@@ -150,26 +151,15 @@ class Incarnation:
 
     # ---- offsets -------------------------------------------------------------------------------------------------------------
 
-    def check_offsets(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> None:
-        """Raises if offsets cannot be committed for a group."""
-        if not isinstance(offsets, Mapping):
-            raise InvalidArgumentError(f"offsets of type {type(offsets).__name__} are not a mapping of partitions to offsets")
-        self._offsets.items(group_id, offsets)
-
-    def offsets_partition(self, group_id: str) -> TopicPartition:
-        """Returns the partition that has the records of a group."""
-        number = self._offsets.with_partition(group_id, lambda partition: partition.number)
-        return TopicPartition(OFFSETS_TOPIC, number)
+    def offsets_of(self, group: ConsumerGroupMetadata) -> PendingCommit:
+        """Returns the offsets that a transaction commits for a group; none yet."""
+        return PendingCommit(self._offsets, group)
 
     def append_offsets(
-        self,
-        partition: TopicPartition,
-        batch: TransactionalBatch,
-        group_id: str,
-        offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
-        level: Durability,
+        self, partition: TopicPartition, batch: TransactionalBatch, offsets: PendingCommit, level: Durability
     ) -> range:
         """Appends the offsets of a group, pending until the transaction ends. Returns the offsets of the records."""
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self._coordinator.check_append, self.transactional_id, mine, partition)
-        return append_pending(self._offsets, group_id, offsets, batch, level, check)
+        append = partial(offsets.append, batch, level, check)
+        return self._coordinator.after_orphans(self._manager.log(*partition), mine, append)

@@ -67,15 +67,52 @@ class TransactionManager:
         """See `Store.transaction`."""
         timeout = checked_int("timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
         size = checked_int("buffer_bytes", buffer_bytes, 0, limits.INT64_MAX)
-        level = self._durability if durability is None else Durability.of(durability)
+        level = self.level(durability)
         with self._guard:
             if transactional_id is None:
                 incarnation = self._anonymous(timeout)
             else:
                 incarnation = self._of(_checked_id(transactional_id), timeout)
-            made = new_transaction(incarnation, level, compression, size)
-            incarnation.current = ref(made)
-            return made
+            return _new(incarnation, level, compression, size)
+
+    # ---- the transactions of a producer --------------------------------------------------------------------------------------
+
+    def check(self, transactional_id: str | None, timeout_ms: int) -> None:
+        """Raises InvalidArgumentError for an id or a timeout, in milliseconds, that transactions cannot have."""
+        _checked_id(transactional_id)
+        checked_int("transaction_timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
+
+    def level(self, durability: Durability | str | None) -> Durability:
+        """Returns a transaction's durability; None is the store's."""
+        return self._durability if durability is None else Durability.of(durability)
+
+    def init(self, transactional_id: str, timeout_ms: int) -> Incarnation:
+        """Begins a new use of an id, which fences all others, those in this store too."""
+        byte = self._owners.take()
+        made = Incarnation(transactional_id, timeout_ms, byte, self._manager, self._offsets, self.coordinator)
+        try:
+            made.init()
+        except BaseException:
+            self._owners.release(byte)
+            raise
+        with self._guard:
+            fenced = self._incarnations.get(transactional_id)
+            self._incarnations[transactional_id] = made
+        if fenced is not None:
+            self._owners.release(fenced.owner_byte)
+        return made
+
+    def begin(self, incarnation: Incarnation, level: Durability, compression: str | None) -> Transaction:
+        """Begins a transaction that writes its records at `flush` and at the commit only.
+
+        Raises:
+            InvalidTransactionStateError: the id has an open transaction in this store.
+        """
+        with self._guard:
+            _check_not_open(incarnation)
+            return _new(incarnation, level, compression, limits.INT64_MAX)
+
+    # ---- uses of ids ---------------------------------------------------------------------------------------------------------
 
     def _of(self, transactional_id: str, timeout_ms: int) -> Incarnation:
         known = self._incarnations.get(transactional_id)
@@ -83,9 +120,7 @@ class TransactionManager:
             made = self._begun(transactional_id, timeout_ms, self._owners.take())
             made.init()
             return made
-        if known.is_open:
-            message = f"the transactional id {transactional_id!r} has an open transaction in this store"
-            raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
+        _check_not_open(known)
         return known
 
     def _anonymous(self, timeout_ms: int) -> Incarnation:
@@ -132,7 +167,19 @@ class TransactionManager:
             self._unswept.discard(log.partition)
 
 
+def _new(incarnation: Incarnation, level: Durability, compression: str | None, buffer_bytes: int) -> Transaction:
+    made = new_transaction(incarnation, level, compression, buffer_bytes)
+    incarnation.current = ref(made)
+    return made
+
+
+def _check_not_open(incarnation: Incarnation) -> None:
+    if incarnation.is_open:
+        message = f"the transactional id {incarnation.transactional_id!r} has an open transaction in this store"
+        raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
+
+
 def _checked_id(given: object) -> str:
     if not isinstance(given, str) or not given or len(given.encode(errors="replace")) > limits.MAX_GROUP_BYTES:
-        raise InvalidArgumentError(f"transactional id {given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
+        raise InvalidArgumentError(f"transactional_id={given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
     return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
@@ -20,7 +20,9 @@ from pylog.errors import (
 )
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import checked_items
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import PartitionLike
+from pylog.offsets.pending import PendingCommit
 from pylog.record.few import Piece
 from pylog.record.types import Header, OffsetAndMetadata, TopicPartition, TransactionalBatch
 from pylog.transactions import states
@@ -29,7 +31,25 @@ from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.metadata import ProducerIdAndEpoch
 
 _Outcome = Literal["open", "committed", "aborted", "unknown"]
+Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
 _BATCH_SIZE: Final = 16_384  # Kafka's batch.size: bytes of records without keys that go to one partition
+
+
+@runtime_checkable
+class GroupConsumer(Protocol):
+    """A consumer with a group, such as `pylog.Consumer`."""
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns its membership."""
+        ...
+
+    def assignment(self) -> set[TopicPartition]:
+        """Returns its partitions."""
+        ...
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Returns the offset of the next record that it reads."""
+        ...
 
 
 class Transaction(FactoryMade, factory="Store.transaction"):
@@ -61,7 +81,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._buffers: dict[str, Buffer] = {}
         self._waiting: dict[TopicPartition, list[Piece]] = {}
         self._waiting_bytes = 0
-        self._offsets: dict[str, dict[PartitionLike, int | OffsetAndMetadata]] = {}
+        self._offsets: dict[tuple[str, str], PendingCommit] = {}  # by group and member
         self._sequences: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, list[range]] = {}
         self._mine: ProducerIdAndEpoch | None = None  # once the transaction is known in `__transaction_state`
@@ -173,23 +193,32 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         buffer, number = self._buffer_of(topic), _checked_partition(partition)
         self._add(buffer.split_table(data, number, self._incarnation.clock.now_ms()))
 
-    def send_offsets(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> None:
+    def send_offsets(self, group: str | ConsumerGroupMetadata | GroupConsumer, offsets: Offsets | None = None) -> None:
         """Adds the offsets of a consumer group: the group goes on from them if, and only if, the transaction is committed.
 
         Args:
-            group_id: the group's name. It must have no active members.
-            offsets: by partition, the offset of the next record that the group will read.
+            group: a consumer with a group, or its `group_metadata()`: the offsets are committed only if the consumer still owns
+                the partitions at the commit. Or the name of a group without active members.
+            offsets: by partition, the offset of the next record that the group will read. With a consumer, the default is the
+                positions of its partitions.
 
         Raises:
-            NonEmptyGroupError: the group has active members.
             OffsetOutOfRangeError, UnknownTopicOrPartitionError, InvalidArgumentError: nothing was added.
+            IllegalStateError: the consumer has no group.
+
+        A partition that the consumer has lost makes `commit` raise FencedMemberError, and active members make it raise
+        NonEmptyGroupError.
         """
         self._check_open()
-        self._incarnation.check_offsets(group_id, offsets)
-        known = self._offsets.setdefault(group_id, {})
-        for partition, given in offsets.items():
-            offset = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-            known[TopicPartition(*partition)] = offset
+        known = metadata_of(group)
+        wanted = _positions_of(group) if offsets is None else offsets
+        if not isinstance(wanted, Mapping):
+            raise InvalidArgumentError(f"offsets of type {type(wanted).__name__} are not a mapping of partitions to offsets")
+        pending = self._offsets.get(known[:2]) or self._incarnation.offsets_of(known)
+        pending.add(wanted)
+        pending.group = known  # with the member's epoch now
+        if wanted:
+            self._offsets[known[:2]] = pending
 
     def _buffer_of(self, topic: str) -> Buffer:
         found = self._buffers.get(topic)
@@ -257,11 +286,11 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._sequences[partition] += len(offsets)
 
     def _write_offsets(self) -> None:
-        for group_id, offsets in self._offsets.items():
-            partition = self._incarnation.offsets_partition(group_id)
+        for offsets in self._offsets.values():
+            partition = offsets.partition()
             self._register([partition])
             batch = self._next_batch(partition)
-            self._note(partition, self._incarnation.append_offsets(partition, batch, group_id, offsets, self._level))
+            self._note(partition, self._incarnation.append_offsets(partition, batch, offsets, self._level))
         self._offsets.clear()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
@@ -335,6 +364,28 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             raise InvalidTransactionStateError(f"{message}; abort it")
 
 
+def metadata_of(group: object) -> ConsumerGroupMetadata:
+    """Returns the membership that is given by a group's name, by itself, or by a consumer.
+
+    Raises:
+        InvalidArgumentError: it is none of them. IllegalStateError: the consumer has no group.
+    """
+    if isinstance(group, str):
+        return ConsumerGroupMetadata(group)
+    found = group.group_metadata() if isinstance(group, GroupConsumer) else group
+    if not isinstance(found, ConsumerGroupMetadata):
+        expected = "the name of a group, a consumer, or the group_metadata() of a consumer"
+        raise InvalidArgumentError(f"a group of type {type(group).__name__} is not {expected}")
+    return found
+
+
+def _positions_of(group: object) -> Offsets:
+    if not isinstance(group, GroupConsumer):
+        raise InvalidArgumentError("offsets are missing; give them, or a consumer, whose positions are then taken")
+    positions = {partition: group.position(partition) for partition in group.assignment()}
+    return {partition: offset for partition, offset in positions.items() if offset is not None}
+
+
 def _checked_partition(partition: Any) -> int | None:
     if partition is not None and not is_int(partition):
         raise InvalidArgumentError(f"partition={partition!r} is not an int")
@@ -346,3 +397,21 @@ def new_transaction(incarnation: Incarnation, durability: Durability, compressio
     made = Transaction.__new__(Transaction)
     made._begin(incarnation, durability, compression, buffer_bytes)
     return made
+
+
+# ---- for producers -----------------------------------------------------------------------------------------------------------
+
+
+def check_open(transaction: Transaction) -> None:
+    """Raises InvalidTransactionStateError if a transaction has ended, or an earlier call has failed."""
+    transaction._check_open()
+
+
+def add_rows(transaction: Transaction, partition: TopicPartition, rows: Piece) -> None:
+    """Adds rows of one partition to a transaction. The caller has chosen the partition and checked the rows."""
+    transaction._add([(partition, rows)])
+
+
+def refuse_more(transaction: Transaction, error: BaseException) -> None:
+    """Lets a transaction only be aborted: some of its records could not be added, because of an error."""
+    transaction._failure = transaction._failure or error

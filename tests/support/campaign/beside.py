@@ -411,7 +411,9 @@ CONSUMER: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("beginning_offsets", "end_offsets", "seek_to_beginning", "seek_to_end"), consumer_bounds),
     "offsets_for_times": offsets_for_times,
     **dict.fromkeys(("topics", "partitions_for_topic", "assignment", "paused", "subscription"), consumer_views),
-    **dict.fromkeys(("commit", "commit_async", "committed", "subscribe", "unsubscribe"), "of groups, as for a store"),
+    **dict.fromkeys(
+        ("commit", "commit_async", "committed", "group_metadata", "subscribe", "unsubscribe"), "of groups, as for a store"
+    ),
     **dict.fromkeys(("pause", "resume", "close"), "reads nothing of a log"),
     "wakeup": "of a poll that waits: tests/consumer has it",
 }

@@ -15,21 +15,21 @@ import os
 import random
 import re
 import sys
-import tempfile
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 import pylog
 from pylog.aio import AsyncConsumer, AsyncProducer
 from pylog.directory.locks import ByteLock
+from support.campaign.growth_scene import Scene, T
 
 API: Final = Path(__file__).parents[2] / "api.txt"
 _ENTRY: Final = re.compile(r"(pylog(?:\.aio)?)\.(?:([A-Z]\w+)\.)?(\w+)(\(|:)")
@@ -42,77 +42,11 @@ NO_OPERATIONS: Final = {  # a program implements them; `Consumer.subscribe` call
     "ConsumerRebalanceListener.on_partitions_lost",
     "ConsumerRebalanceListener.on_partitions_revoked",
 }
-T: Final = pylog.TopicPartition("t", 0)
 TABLE: Final = pa.table({"value": [b"x" * 100] * 50})
 PER_CALL_BYTES: Final = 48  # of traced memory, in both halves of a measurement; the interpreter's free lists take some
 LEAST_BYTES: Final = 16 << 10
 RESIDENT_BYTES: Final = 4 << 20
 SLOWER: Final = 4.0
-
-
-class Scene:
-    """A store with topics, clients and a group, in a directory of its own; a context manager."""
-
-    def __enter__(self) -> Self:
-        self._last = ExitStack()
-        self.root = self._last.enter_context(tempfile.TemporaryDirectory())
-        self.path = os.path.join(self.root, "store")
-        self.file = os.path.join(self.root, "offsets.csv")
-        self.number = 0
-        config = pylog.OffsetsConfig(topic_num_partitions=1, topic_segment_bytes=50_000)
-        few = pylog.TransactionsConfig(topic_num_partitions=1, topic_segment_bytes=50_000)
-        opened = pylog.open(self.path, durability=pylog.Durability.OS, offsets=config, transactions=few)
-        self.store = self._last.enter_context(opened)
-        self.store.create_topic("t", segment_bytes=50_000, retention_bytes=100_000, producer_id_expiration_ms=1)
-        self.store.create_topic("c", cleanup_policy="compact", segment_bytes=5_000)
-        self.log = self.store.log("t")
-        self.log.append_many([b"x" * 100] * 200)
-        self.store.offsets.commit("g", {T: 3})
-        self.producer = self._last.enter_context(self.store.producer())
-        self.consumer = self._last.enter_context(self.store.consumer(auto_offset_reset="earliest", group_id="read"))
-        self.consumer.assign([T])
-        self.loop = asyncio.new_event_loop()
-        self._last.callback(self.loop.close)
-        self.sending = AsyncProducer(self.store.producer())
-        self.reading = AsyncConsumer(self.store.consumer(auto_offset_reset="earliest"))
-        self.run(self.reading.run(pylog.Consumer.assign, [T]))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.run(self.sending.close())
-        self.run(self.reading.close())
-        self._last.__exit__(None, None, None)
-
-    def run(self, call: Any) -> Any:
-        """Awaits a coroutine in the scene's event loop."""
-        return self.loop.run_until_complete(call)
-
-    def rest(self) -> None:
-        """Lets retention, compaction and the collector do their work, so that only what stays is measured."""
-        self.store.flush()
-        self.store.tick()
-        self.store.compact("c")
-        gc.collect()
-
-    def name(self) -> str:
-        """A name that was not used before."""
-        self.number += 1
-        return f"name{self.number}"
-
-    def of(self, kind: str) -> Any:
-        """The object of a class whose parameterless methods and properties are called."""
-        return {
-            "Store": lambda: self.store,
-            "Log": lambda: self.log,
-            "Producer": lambda: self.producer,
-            "Consumer": lambda: self.consumer,
-            "Group": lambda: self.store.group("g"),
-            "OffsetStore": lambda: self.store.offsets,
-            "TransactionAdmin": lambda: self.store.transactions,
-            "FutureRecordMetadata": lambda: self.producer.send("t", b"x"),
-            "AsyncConsumer": lambda: self.reading,
-            "AsyncProducer": lambda: self.sending,
-        }[kind]()
 
 
 class Listener(pylog.ConsumerRebalanceListener):
@@ -303,6 +237,34 @@ def _transacted(s: Scene, transactional_id: str | None) -> None:
         transaction.send_offsets("transacted", {T: s.log.start_offset})
 
 
+_OF_PRODUCERS: Final = (
+    *("init_transactions", "begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"),
+)
+
+
+def _transacted_by_a_producer(s: Scene) -> None:
+    with s.store.producer(transactional_id="produced") as producer:
+        producer.init_transactions()
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.send("t", b"x" * 100)
+            producer.send_offsets_to_transaction({T: s.log.start_offset}, "transacted")
+            end()
+
+
+def _transacted_by_coroutines(s: Scene) -> None:
+    async def use() -> None:
+        async with AsyncProducer(s.store.producer(transactional_id="produced")) as producer:
+            await producer.start()
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"x")
+                await producer.send_offsets_to_transaction({T: s.log.start_offset}, "transacted")
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+
+    asyncio.run(use())
+
+
 def _start(s: Scene) -> int:
     return s.log.start_offset
 
@@ -347,6 +309,9 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Log.truncate": _truncated,
     "Log.wait_for": lambda s: s.log.wait_for(s.log.end_offset + 1, timeout_ms=1),
     "Producer.close": _producer_that_closes,
+    **dict.fromkeys([f"Producer.{name}" for name in _OF_PRODUCERS], _transacted_by_a_producer),
+    **dict.fromkeys([f"AsyncProducer.{name}" for name in (*_OF_PRODUCERS, "transaction")], _transacted_by_coroutines),
+    "AsyncConsumer.group_metadata": lambda s: s.run(s.reading.run(pylog.Consumer.topics)),  # it has no group
     "Producer.partitions_for_topic": lambda s: s.producer.partitions_for_topic("t"),
     "Producer.send": lambda s: [s.producer.send("t", b"x" * 100) for _ in range(20)][-1].result(),
     "Producer.send_arrow": lambda s: s.producer.send_arrow("t", TABLE),

@@ -284,6 +284,21 @@ async def _sent_without_waiting(store: pylog.Store) -> None:
     await producer.close()
 
 
+async def _transacted(store: pylog.Store) -> None:
+    with unwatched(WATCH[0]):
+        producer = AsyncProducer(store.producer(transactional_id="a"))
+    await producer.start()
+    for failing in (False, True):
+        with suppress(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"v")
+                await (await producer.send("t", b"v", on_delivery=_told))
+                await producer.send_offsets_to_transaction({T0: 1}, "transacted")
+                if failing:
+                    raise ZeroDivisionError
+    await producer.close()
+
+
 PRODUCER: Final[dict[str, dict[str, Case]]] = {
     "send": {"first": _sent_without_waiting},
     "send_arrow": {"a table": _table},
@@ -293,6 +308,12 @@ PRODUCER: Final[dict[str, dict[str, Case]]] = {
     "send_and_wait": SENDS,
     "partitions_for": {"first": lambda store: _producer(store).partitions_for("t")},
     "close": {"first": lambda store: _producer(store).close(), "dropped": _dropped_producer},
+    "transaction": {"all calls": _transacted},
+    "init_transactions": {},  # in that case, as the next ones
+    "begin_transaction": {},
+    "send_offsets_to_transaction": {},
+    "commit_transaction": {},
+    "abort_transaction": {},
     "__aenter__": {},  # in the cases above, like `__aexit__`
     "__aexit__": {},
 }
@@ -335,6 +356,7 @@ CONSUMER: Final[dict[str, dict[str, Case]]] = {
             "getmany": (T0,),
             "position": (T0,),
             "committed": (T0,),
+            "group_metadata": (),
             "beginning_offsets": ([T0],),
             "end_offsets": ([T0],),
             "offsets_for_times": ({T0: 0},),

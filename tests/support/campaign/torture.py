@@ -39,7 +39,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
     "lying": ("lying:run", {}, "files that lie under right checksums: every reading call and command, within limits"),
     "grows": ("growth:run", {}, "every public operation, repeated: what a call leaves behind in memory, descriptors, files"),
-    "calls": ("beside_calls:run", {}, "every method that changes something, in threads next to each change, by two processes"),
+    "calls": ("beside_together:run", {}, "every method that changes something, in threads next to each change, by two processes"),
     "interrupts": ("interrupts:run", {}, "an interrupt, or the end of the process, at each step of a call"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }

@@ -57,6 +57,20 @@ def _sent_async(store: pylog.Store) -> None:
         asyncio.run(work(below))
 
 
+def _produced_in_transactions(store: pylog.Store) -> None:
+    with store.producer(transactional_id="a") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({PLACE: 5}, "transacted")
+        future = producer.send("t", b"acknowledged", partition=0)
+        producer.commit_transaction()
+        future.result(WAITED_S)
+        producer.begin_transaction()
+        producer.send("t", b"aborted")
+        producer.flush()
+        producer.abort_transaction()
+
+
 def _consumed(store: pylog.Store) -> None:
     with store.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["t"])
@@ -67,6 +81,7 @@ def _consumed(store: pylog.Store) -> None:
         consumer.commit_async().result(WAITED_S)
         consumer.committed(PLACE)
         consumer.assignment(), consumer.subscription(), consumer.topics(), consumer.paused(), consumer.partitions_for_topic("t")
+        consumer.group_metadata()
         consumer.unsubscribe()
         consumer.close()
 
@@ -172,6 +187,7 @@ CALLS: Final[dict[str, Call]] = {
     "send": _sent,
     "send_arrow": _sent_arrow,
     "send_async": _sent_async,
+    "transact": _produced_in_transactions,
     "consume": _consumed,
     "assign": _assigned,
     "consume_async": _consumed_async,

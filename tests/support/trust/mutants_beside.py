@@ -471,8 +471,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_false_serializer_is_ignored",
         file="pylog/producer/producer.py",
-        text="any(each is not None for each in (self._key, self._value, called_partitioner(config)))\n",
-        replacement="bool(config.key_serializer or config.value_serializer or called_partitioner(config))\n",
+        text="any(each is not None for each in closer)\n",
+        replacement="bool(config.key_serializer or config.value_serializer or closer[2] or closer[3])\n",
         tests=("tests/test_serializers.py::test_a_serializer_whose_truth_value_is_false_is_called",),
         why="A serializer with a length of 0 is not called, and bytes are stored as they were given.",
     ),

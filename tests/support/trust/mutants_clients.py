@@ -361,8 +361,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="chosen_offsets_are_for_the_topic_of_now",
-        file="pylog/consumer/consumer.py",
-        text="self._core.logs_of([TopicPartition(*partition) for partition in wanted])",
+        file="pylog/consumer/core.py",
+        text="self.logs_of([TopicPartition(*partition) for partition in wanted])",
         replacement="self._offsets.logs_of(wanted)",
         tests=(
             (

@@ -10,6 +10,7 @@ from pylog.compat.kafka.future import Future
 from pylog.compat.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from pylog.compat.kafka.translation import translated
 from pylog.errors import UnknownTopicOrPartitionError
+from pylog.offsets.offset_manager import PartitionLike
 from pylog.record.types import OffsetAndMetadata as NativeOffset
 from pylog.record.types import OffsetAndTimestamp as NativeFound
 
@@ -38,6 +39,25 @@ def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMeta
         native = each if isinstance(each, NativeOffset) else NativeOffset(each)
         found[TopicPartition(*partition)] = OffsetAndMetadata(native.offset, native.metadata, _epoch(native))
     return found
+
+
+def native_offsets(offsets: Any) -> dict[PartitionLike, int | NativeOffset]:
+    """Returns kafka-python's offsets as pylog's.
+
+    Args:
+        offsets: an OffsetAndMetadata for each TopicPartition.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if not isinstance(offsets, Mapping) or not all(
+        isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata) for partition, offset in offsets.items()
+    ):
+        raise TypeError("offsets must be OffsetAndMetadata by TopicPartition")
+    return {
+        partition: NativeOffset(each.offset, each.metadata or "", None if each.leader_epoch == -1 else each.leader_epoch)
+        for partition, each in offsets.items()
+    }
 
 
 def _epoch(found: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.answers import existing, found_at, offsets_of, response_to, settle
+from pylog.compat.kafka.answers import existing, found_at, native_offsets, offsets_of, response_to, settle
 from pylog.compat.kafka.choice import check_partitions
 from pylog.compat.kafka.consumer_base import ConsumerBase
 from pylog.compat.kafka.future import Future
@@ -214,17 +214,10 @@ class KafkaConsumer(ConsumerBase):
     def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> Any:
         if offsets is None:
             return None
-        if not isinstance(offsets, Mapping) or not all(
-            isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata)
-            for partition, offset in offsets.items()
-        ):
-            raise TypeError("offsets must be OffsetAndMetadata by TopicPartition")
+        wanted = native_offsets(offsets)
         if self._choice.awaits_group:
             raise errors.CommitFailedError
-        return {
-            partition: NativeOffset(each.offset, each.metadata or "", None if each.leader_epoch == -1 else each.leader_epoch)
-            for partition, each in offsets.items()
-        }
+        return wanted
 
     def committed(
         self,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pylog.compat.clusters import CLUSTERS
 from pylog.compat.kafka import errors
+from pylog.compat.kafka.answers import native_offsets
 from pylog.compat.kafka.future import FutureProduceResult, FutureRecordMetadata, RecordMetadata, Refused, new_future
 from pylog.compat.kafka.metadata import ClusterMetadata
 from pylog.compat.kafka.options import PRODUCER, warn_of_ignored
@@ -15,13 +16,14 @@ from pylog.compat.kafka.partitioner import choose_of
 from pylog.compat.kafka.producer_metrics import ProducerMetrics
 from pylog.compat.kafka.producer_options import CLIENT, native_options, producer_config
 from pylog.compat.kafka.serializer import call_of, close_all
+from pylog.compat.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.compat.kafka.translation import Translating, reconfigured
 from pylog.compat.kafka.util import ensure_valid_topic_name
 from pylog.errors import InvalidRecordError, PylogError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.offsets.group_metadata import ConsumerGroupMetadata as GroupMetadata
 
 __all__ = ["FutureProduceResult", "FutureRecordMetadata", "KafkaProducer", "RecordMetadata"]
 
-_NO_TRANSACTIONS: Final = "pylog cannot write transactions; send without them"
 _OVERHEAD: Final = 82  # the most that a batch's header and a record's lengths take
 _BYTES: Final = (bytes, bytearray, memoryview)
 
@@ -77,7 +79,7 @@ class KafkaProducer:
         self._closed = True  # pylog's producer, which is dropped next, appends what was sent
 
     def __str__(self) -> str:
-        return f"<KafkaProducer client_id={self.config['client_id']} transactional_id=None>"
+        return f"<KafkaProducer client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}>"
 
     # ---- sending -------------------------------------------------------------------------------------------------------------
 
@@ -221,24 +223,67 @@ class KafkaProducer:
     # ---- transactions --------------------------------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Raises IllegalStateError: pylog cannot write transactions."""
-        raise errors.IllegalStateError(_NO_TRANSACTIONS)
+        """Fences older producers with the same `transactional_id`, and aborts what they have open. Repeating it does nothing.
+
+        Raises:
+            IllegalStateError: the producer has no `transactional_id`.
+        """
+        with self._transacting():
+            self._native.init_transactions()
 
     def begin_transaction(self) -> None:
-        """Raises IllegalStateError: pylog cannot write transactions."""
-        raise errors.IllegalStateError(_NO_TRANSACTIONS)
+        """Begins a transaction.
+
+        Raises:
+            IllegalStateError: the producer has no `transactional_id`.
+            InvalidTxnStateError: `init_transactions` was not called, or a transaction is open.
+        """
+        with self._transacting():
+            self._native.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata | str
+    ) -> None:
+        """Adds offsets of a consumer group, which are committed with the transaction.
+
+        Args:
+            offsets: an OffsetAndMetadata for each TopicPartition.
+            group_metadata: of the consumer, or the name of a group without running consumers.
+
+        Raises:
+            TypeError: a wrong type. ValueError: `group_metadata` has a generation and no member id.
+            InvalidTxnStateError: no transaction is open.
+        """
+        with self._transacting():
+            self._native.send_offsets_to_transaction(native_offsets(offsets), _native_group(group_metadata))
 
     def commit_transaction(self) -> None:
-        """Raises IllegalStateError: pylog cannot write transactions."""
-        raise errors.IllegalStateError(_NO_TRANSACTIONS)
+        """Commits the transaction: its records and offsets become visible together.
+
+        Raises:
+            ProducerFencedError: a newer producer has the `transactional_id`; close this one.
+            CommitFailedError: the consumer has lost a partition whose offset was sent; abort.
+            TransactionAbortableError: the transaction was aborted by another process; abort, and begin again.
+        """
+        with self._transacting():
+            self._native.commit_transaction()
 
     def abort_transaction(self) -> None:
-        """Raises IllegalStateError: pylog cannot write transactions."""
-        raise errors.IllegalStateError(_NO_TRANSACTIONS)
+        """Aborts the transaction. Records that were not written yet fail.
 
-    def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
-        """Raises IllegalStateError: pylog cannot write transactions."""
-        raise errors.IllegalStateError(_NO_TRANSACTIONS)
+        Raises:
+            InvalidTxnStateError: no transaction is open. ProducerFencedError: as `commit_transaction`.
+        """
+        with self._transacting():
+            self._native.abort_transaction()
+
+    def _transacting(self) -> Translating:
+        if self.config["transactional_id"] is None:
+            raise errors.IllegalStateError("the producer has no transactions; create it with a transactional_id")
+        if self._closed:
+            raise errors.IllegalStateError("the producer is closed; create another one")
+        self._cluster.check_process()
+        return Translating(ValueError)
 
     # ---- the rest ------------------------------------------------------------------------------------------------------------
 
@@ -273,6 +318,16 @@ class KafkaProducer:
         with Translating(ValueError):
             self._native.close(timeout)
         close_all(self.config["key_serializer"], self.config["value_serializer"])
+
+
+def _native_group(given: ConsumerGroupMetadata | str) -> GroupMetadata:
+    if isinstance(given, str):
+        return GroupMetadata(given)
+    if not isinstance(given, ConsumerGroupMetadata) or given.group_id is None:
+        raise TypeError(f"group_metadata={given!r} is not the metadata or the name of a group")
+    if given.generation_id > 0 and not given.member_id:
+        raise ValueError(f"generation_id={given.generation_id} needs a member_id")
+    return GroupMetadata(given.group_id, given.member_id, given.generation_id, given.group_instance_id)
 
 
 def _check_numbers(partition: Any, timestamp_ms: Any) -> None:

@@ -27,14 +27,12 @@ def producer_config(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ValueError: an option or a codec does not exist.
-        KafkaConfigurationError: options contradict each other, or need transactions.
+        KafkaConfigurationError: options contradict each other.
     """
     wrong = unknown_options(CLIENT, given, PRODUCER)
     if wrong:
         raise ValueError(wrong)
     config = config_of(PRODUCER, given)
-    if config["transactional_id"] is not None:
-        raise errors.KafkaConfigurationError("transactional_id needs transactions, which pylog cannot write; leave it out")
     if config["compression_type"] not in _CODECS:
         raise ValueError(f"compression_type={config['compression_type']!r} is not None, gzip, snappy, lz4 or zstd")
     if config["client_id"] is None:
@@ -49,6 +47,8 @@ def producer_config(given: Mapping[str, Any]) -> dict[str, Any]:
 def _settle_idempotence(config: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Switches idempotence off where other options rule it out, as kafka-python does."""
     if not config["enable_idempotence"]:
+        if config["transactional_id"] is not None:
+            raise errors.KafkaConfigurationError("transactional_id cannot be combined with enable_idempotence=False")
         return
     against = [
         f"{name}={given[name]!r}"
@@ -59,6 +59,8 @@ def _settle_idempotence(config: dict[str, Any], given: Mapping[str, Any]) -> Non
         )
         if name in given and is_against
     ]
+    if against and config["transactional_id"] is not None:
+        raise errors.KafkaConfigurationError(f"transactional_id cannot be combined with {', '.join(against)}")
     if against and "enable_idempotence" in given:
         raise errors.KafkaConfigurationError(f"enable_idempotence=True cannot be combined with {', '.join(against)}")
     if against:
@@ -85,6 +87,9 @@ def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
             name: whole(name, config[name])
             for name in ("max_block_ms", "delivery_timeout_ms", "retry_backoff_ms", "metadata_max_age_ms")
         }
+        if config["transactional_id"] is not None:
+            timeout = whole("transaction_timeout_ms", config["transaction_timeout_ms"])
+            options |= {"transactional_id": config["transactional_id"], "transaction_timeout_ms": timeout}
         options["linger_ms"] = float(whole("linger_ms", config["linger_ms"] * 1000)) / 1000
         size("max_request_size", config["max_request_size"], 1)  # `KafkaProducer.send` compares it
         options["max_request_size"] = limits.INT32_MAX
