@@ -222,8 +222,8 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="internal_topics_refuse_callers",
         file="pylog/log/partition_log.py",
-        text="        self._is_internal = source.partition.topic in INTERNAL_TOPICS\n",
-        replacement="        self._is_internal = False\n",
+        text="= context.exclusive, source.partition.topic in INTERNAL_TOPICS\n",
+        replacement="= context.exclusive, False\n",
         tests=("tests/offsets/test_internal_topics.py::test_producers_are_refused_internal_topics",),
         why="Callers append to Kafka's internal topics.",
     ),
