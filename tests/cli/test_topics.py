@@ -16,7 +16,7 @@ def test_topics_are_listed_with_what_they_hold(shop: Path) -> None:
     done = call("topics", shop)
     assert done.code == 0
     assert not done.complaints
-    assert done.lines[0].split() == ["TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "POLICY"]
+    assert done.lines[0].split() == ["TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "POLICY", "RETENTION"]
     assert [line.split()[:3] for line in done.lines[2:]] == [["old", "1", "3"], ["orders", "2", "5"], ["prices", "1", "3"]]
     assert "\t" not in done.text
     assert len({line.index(policy) for line, policy in zip(done.lines[2:], ("delete", "delete", "compact"), strict=True)}) == 1
@@ -26,7 +26,20 @@ def test_topics_as_json_are_numbers_and_names(shop: Path) -> None:
     orders = call("topics", shop, "--json").json["topics"][2]
     with pylog.open(shop, mode="r") as store:
         size = sum(store.log("orders", number).size_between(0, 10) for number in range(2))
-    assert orders == {"topic": "orders", "partitions": 2, "records": 5, "bytes": size, "cleanup_policy": "delete"}
+    limits = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
+    assert orders == {"topic": "orders", "partitions": 2, "records": 5, "bytes": size, **limits}
+
+
+def test_topics_and_describe_show_which_records_retention_deletes(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "d") as store:
+        store.create_topic("default")
+        store.create_topic("kept", retention_ms=-1)
+        store.create_topic("keyed", cleanup_policy="compact")
+        store.create_topic("small", retention_bytes=4096, retention_ms=3_600_000)
+    shown = {line.split()[0]: " ".join(line.split()[5:]) for line in call("topics", tmp_path / "d").lines[1:]}
+    assert shown == {"default": "7 days", "kept": "unlimited", "keyed": "unlimited", "small": "1 hour, 4096 bytes"}
+    facts = [line for line in call("describe", tmp_path / "d", "default").lines if line.startswith("retention")]
+    assert facts == ["retention  records are deleted after 7 days"]
 
 
 def test_sizes_are_rounded_for_people_only(shop: Path) -> None:
@@ -46,7 +59,7 @@ def test_a_topic_is_described_with_its_partitions(shop: Path) -> None:
     done = call("describe", shop, "orders")
     assert done.lines[0].split() == ["topic", "orders"]
     assert done.lines[2].split() == ["options", "retention.ms=-1"]
-    assert [line.split()[:5] for line in done.lines[5:]] == [["0", "0", "4", "4", "1"], ["1", "0", "1", "1", "1"]]
+    assert [line.split()[:5] for line in done.lines[6:]] == [["0", "0", "4", "4", "1"], ["1", "0", "1", "1", "1"]]
 
 
 def test_segments_are_described_when_asked_for_and_in_json_always(shop: Path) -> None:

@@ -11,6 +11,7 @@ from pylog.cli.settings import kafka_name
 from pylog.cli.stores import logs_of, reading
 from pylog.cli.unopened import outlines_of, unopened_answer
 from pylog.times import time_text
+from pylog.topics.retention_text import retention_text
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
@@ -67,7 +68,8 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
         print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
         return
     options = ", ".join(f"{name}={value}" for name, value in changed.items())
-    print_facts({"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"})
+    facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
+    print_facts(facts | {"retention": retention_text(found.config)})
     print_line("")
     print_table(_PARTITIONS, partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
     if segments:

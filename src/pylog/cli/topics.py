@@ -9,6 +9,7 @@ from pylog.cli.exits import complain
 from pylog.cli.output import Column, print_json, print_table
 from pylog.cli.stores import logs_of, reading
 from pylog.cli.unopened import outlines_of, unopened_answer
+from pylog.topics.retention_text import retention_limits
 
 if TYPE_CHECKING:
     from pylog.store import Store
@@ -21,12 +22,15 @@ _COLUMNS = (
     Column("records", "number", "offsets"),
     Column("bytes", "bytes"),
     Column("cleanup_policy", title="policy"),
+    Column("retention"),
 )
 
 
 @command(TOPICS)
 def topics(store: StorePath, /, *, json: Json = False) -> None:
-    """Lists the topics of a log directory with their partitions, records and bytes.
+    """Lists the topics of a log directory with their partitions, records, bytes and retention.
+
+    Retention limits the age of records and the size of a partition. `pylog retain` deletes the records beyond the limits.
 
     Args:
         store: Path of a log directory, of pylog or of a Kafka broker. The broker may be running.
@@ -41,7 +45,7 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         with reading(store) as opened:
             rows = [_row(topic, _sums(opened, topic)) for topic in opened.topics().values()]
     if json:
-        print_json({"topics": rows})
+        print_json({"topics": [{name: value for name, value in row.items() if name != "retention"} for row in rows]})
     elif rows:
         print_table(_COLUMNS, rows)
     else:
@@ -70,4 +74,5 @@ def _sums(store: Store, topic: Topic) -> dict[str, int]:
 
 def _row(topic: Topic, sums: dict[str, int]) -> dict[str, Any]:
     config = topic.config
-    return {"topic": topic.name, "partitions": topic.partition_count, **sums, "cleanup_policy": config.cleanup_policy}
+    options = {name: getattr(config, name) for name in ("cleanup_policy", "retention_ms", "retention_bytes")}
+    return {"topic": topic.name, "partitions": topic.partition_count, **sums, **options, "retention": retention_limits(config)}

@@ -15,8 +15,22 @@ def retention_text(config: TopicConfig) -> str:
     ('compaction keeps the last record of each key', 'all records are kept')
     """
     found = ["compaction keeps the last record of each key"] if config.is_compacted else []
-    if "delete" in config.cleanup_policy.split(","):
-        limits_set = [f"after {duration_text(config.retention_ms)}"] if config.retention_ms >= 0 else []
-        limits_set += [f"beyond {config.retention_bytes} bytes a partition"] if config.retention_bytes >= 0 else []
-        found += [f"records are deleted {' and '.join(limits_set)}"] if limits_set else []
+    if limits_set := _limits(config, "after ", "beyond ", " a partition"):
+        found.append(f"records are deleted {' and '.join(limits_set)}")
     return "; ".join(found) or "all records are kept"
+
+
+def retention_limits(config: TopicConfig) -> str:
+    """Returns the limits of a topic's retention, for a column of a table.
+
+    >>> [retention_limits(each) for each in (TopicConfig(), TopicConfig(retention_ms=-1), TopicConfig(retention_bytes=4096))]
+    ['7 days', 'unlimited', '7 days, 4096 bytes']
+    """
+    return ", ".join(_limits(config)) or "unlimited"
+
+
+def _limits(config: TopicConfig, before_time: str = "", before_size: str = "", after_size: str = "") -> list[str]:
+    if "delete" not in config.cleanup_policy.split(","):
+        return []
+    found = [f"{before_time}{duration_text(config.retention_ms)}"] if config.retention_ms >= 0 else []
+    return found + ([f"{before_size}{config.retention_bytes} bytes{after_size}"] if config.retention_bytes >= 0 else [])
