@@ -1,4 +1,4 @@
-"""The clients of a store for asyncio: a thin layer over `Producer` and `Consumer`.
+"""A store and its clients for asyncio: a thin layer over `Store`, `Log`, `Producer` and `Consumer`.
 
 Nothing here keeps the event loop waiting: what may block goes to another thread, and what other threads finish comes back by
 `call_soon_threadsafe`, once for all that has come in meanwhile.
@@ -7,15 +7,13 @@ Nothing here keeps the event loop waiting: what may block goes to another thread
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from inspect import isawaitable
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, ref
 
@@ -23,22 +21,28 @@ import pyarrow as pa
 
 from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls, TransactionFuture
 from pylog.aio_changes import PendingChanges
+from pylog.aio_delivery import Sent, deliver, report_buffered, report_sent, settle, wake_again
 from pylog.aio_inside import await_in_loop, inside_call
+from pylog.aio_log import AsyncLog
+from pylog.aio_store import AsyncStoreCalls, opened_by
+from pylog.aio_threads import AsyncIteration
 from pylog.awaitables import is_awaitable, is_coroutine_function
 from pylog.client_thread import ClientThread
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
-from pylog.consumer.options import checked_timeout
-from pylog.errors import InvalidArgumentError, TransactionAbortedError, WakeupError
-from pylog.producer.config import SendArguments
+from pylog.consumer.options import ConsumerArguments, checked_timeout
+from pylog.errors import InvalidArgumentError
+from pylog.opening import open_store
+from pylog.producer.config import ProducerArguments, SendArguments
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer, send_at_once, write_sent
 from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
+from pylog.store import Store
 
-LOGGER = logging.getLogger("pylog")
+__all__ = ["AsyncConsumer", "AsyncIteration", "AsyncLog", "AsyncProducer", "AsyncStore", "open"]
+
 T = TypeVar("T")
 F = TypeVar("F", bound="asyncio.Future[Any]")
-Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
@@ -117,9 +121,9 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         sent.when_done(partial(self._note, loop, answer))
         if on_delivery is not None:
             self._write_soon()
-            return asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))
+            return asyncio.shield(self._settles(loop.create_task(deliver(on_delivery, answer))))
         found = TransactionFuture(loop=loop) if self._has_transactions else loop.create_future()
-        answer.add_done_callback(partial(_settle, found))
+        answer.add_done_callback(partial(settle, found))
         self._settles(found)
         if isinstance(found, TransactionFuture):
             found.write = self._write_soon
@@ -129,7 +133,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         """Sends a record in the producer's thread, in its turn, and returns when it has room in the buffer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[tuple[FutureRecordMetadata | None, BaseException | None]] = loop.create_future()
-        self._line_up(partial(_buffer, send, partial(self._note, loop, answer)))
+        self._line_up(partial(report_buffered, send, partial(self._note, loop, answer)))
         sent, error = await answer
         if sent is None:
             assert error is not None
@@ -167,11 +171,11 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         if sent is not None:
             sent.when_done(note)
         else:
-            self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
+            self._line_up(partial(report_sent, partial(self._producer.send, topic, value, **more), note))
             self._write_soon()
         if on_delivery is None:
             return (await answer).result()
-        return await asyncio.shield(self._settles(loop.create_task(_deliver(on_delivery, answer))))  # continues if cancelled
+        return await asyncio.shield(self._settles(loop.create_task(deliver(on_delivery, answer))))  # continues if cancelled
 
     def _settles(self, result: F) -> F:
         """Lets `flush` and `close` wait for a result. Returns it."""
@@ -259,65 +263,6 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         await self._settled()
 
 
-async def _deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
-    """Awaits a result, calls `on_delivery`, and returns the result. If `send` itself raised, there was no delivery to report."""
-    sent = await answer
-    if isinstance(sent, FutureRecordMetadata):
-        error = sent.exception()
-        try:
-            made = on_delivery(error, None if error is not None else sent.result())
-            if isawaitable(made):
-                await made
-        except (Exception, asyncio.CancelledError):  # raised by user code: the record is in the log anyway
-            if _is_cancelled():
-                raise
-            LOGGER.exception("a callback of %r failed", sent)
-    return sent.result()
-
-
-def _settle(found: asyncio.Future[RecordMetadata], answer: asyncio.Future[Sent]) -> None:
-    """Gives a future the result of a record."""
-    if found.done() or answer.cancelled():
-        return
-    error = answer.result().exception()
-    if error is None:
-        found.set_result(answer.result().result())
-    else:
-        found.set_exception(error)
-        if isinstance(error, TransactionAbortedError):
-            found.exception()  # the program has aborted the transaction: asyncio must not log that nobody asked
-
-
-def _buffer(send: Callable[[], FutureRecordMetadata], note: Callable[[Any], object]) -> None:
-    """Sends a record in another thread, and reports its future, or the error of the call."""
-    try:
-        note((send(), None))
-    except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
-        note((None, error))
-
-
-def _is_cancelled() -> bool:
-    """Returns whether the current task itself is being cancelled, and not only something that it awaits."""
-    task = asyncio.current_task()
-    return task is not None and bool(task.cancelling())
-
-
-def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], object]) -> None:
-    """Sends a record in another thread. An exception becomes the result."""
-    try:
-        send().when_done(note)
-    except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
-        refused: Future[RecordMetadata] = Future()
-        refused.set_exception(error)
-        note(refused)
-
-
-def _wake_again(consumer: Consumer[Any, Any], unheard: Future[Any]) -> None:
-    """Repeats a wakeup that only a cancelled call has received, for the next call."""
-    if not unheard.cancelled() and isinstance(unheard.exception(), WakeupError):
-        consumer.wakeup()
-
-
 class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
@@ -345,11 +290,13 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
         self._consumer = consumer
         self._polling = polling_of(consumer)
         self._changes = PendingChanges()
+        self._partitions_of: dict[str, tuple[int, ...]] = {}
+        self._polled_ms: int | None = None
         self._turn: asyncio.Lock | None = None  # exists only while coroutines use it, because it refers to their event loop
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         self._polling.await_with(partial(_awaited, ref(self)))
-        self._thread = ClientThread("consumer", partial(_wake_again, consumer))
+        self._thread = ClientThread("consumer", partial(wake_again, consumer))
 
     async def __aenter__(self) -> Self:
         return self
@@ -442,6 +389,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
             left_ms = 1000 * (deadline - loop.time())
             slice_ms = min(_SLICE_MS, max(0.0, left_ms))
             found = await self._in_thread(partial(find, slice_ms))
+            self._polled_ms = time.time_ns() // 1_000_000
             self._thread.check_open()  # raises if another coroutine closes the consumer
             if found or left_ms <= _SLICE_MS or not self._polling.reads:  # a listener or a callback has ended it
                 return found
@@ -494,3 +442,46 @@ def _awaited(consumer: Callable[[], AsyncConsumer[Any, Any] | None], made: objec
         await_in_loop(None if found is None else found._loop(), made)
     if found is not None:
         found._after_changes(lambda: None)  # those that the listener has made
+
+
+class AsyncStore(AsyncStoreCalls):
+    """A `Store` for coroutines; an asynchronous context manager, which closes it.
+
+    Its calls are those of `Store`, with the same arguments and results. Each runs in one of four threads, so that no file is
+    touched in the thread of the event loop. `run` makes any other call. Cancelling a call does not stop it.
+
+    Args:
+        store: an open store. Threads may continue to use it. `pylog.aio.open` opens one without blocking.
+
+    >>> import asyncio, tempfile
+    >>> async def count(path):
+    ...     async with open(path) as store:
+    ...         await store.create_topic("orders", exist_ok=True)
+    ...         log = await store.log("orders")
+    ...         await log.append_many([b"paid", b"shipped"])
+    ...         async with await store.consumer("orders", auto_offset_reset="earliest") as consumer:
+    ...             first = await consumer.getone()
+    ...         return first.value, [record.value async for record in log.records(1)]
+    >>> asyncio.run(count(tempfile.mkdtemp()))
+    (b'paid', [b'shipped'])
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def producer(self, **config: Unpack[ProducerArguments[K, V]]) -> AsyncProducer[K, V]:
+        """Creates a producer: see `Store.producer`."""
+        return AsyncProducer(await self.run(lambda store: store.producer(**config)))
+
+    async def consumer(self, *topics: str, **options: Unpack[ConsumerArguments[K, V]]) -> AsyncConsumer[K, V]:
+        """Creates a consumer: see `Store.consumer`."""
+        return AsyncConsumer(await self.run(lambda store: store.consumer(*topics, **options)))
+
+
+open = opened_by(open_store, AsyncStore, __name__)  # noqa: A001 - as `pylog.open`

@@ -24,7 +24,7 @@ from pylog.consumer.assignment import ConsumerAssignment
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.polling import Polling, core_of
-from pylog.errors import IllegalStateError, PylogError
+from pylog.errors import IllegalStateError, InvalidTypeError, PylogError
 from pylog.log.arguments import offset_given
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.producer.future import RecordMetadata
@@ -128,6 +128,8 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     _consumer: Consumer[K, V]
     _polling: Polling
     _changes: PendingChanges
+    _partitions_of: dict[str, tuple[int, ...]]  # by topic, as last read
+    _polled_ms: int | None  # when records were last looked for
 
     @abstractmethod
     async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -149,14 +151,24 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
 
     def _after_changes(self, call: Callable[[], T]) -> T:
         """Makes the pending changes, then a call. Runs in the consumer's thread."""
+        before = self._consumer.subscription(), self._consumer.assignment()
         self._changes.make(self._consumer)
+        if before != (self._consumer.subscription(), self._consumer.assignment()):
+            self._refresh_topics()
         return call()
+
+    def _refresh_topics(self) -> set[str]:
+        """Reads which topics there are, and returns their names. Runs in the consumer's thread."""
+        names = self._consumer.topics()
+        found = core_of(self._polling).manager.topics()
+        self._partitions_of = {name: topic.partition_ids for name, topic in found.items()}
+        return names
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Checks that the consumer is open. It may be left out, and called again."""
-        await self.run(Consumer.assignment)
+        await self.run(lambda _: self._refresh_topics())
 
     async def stop(self) -> None:
         """Closes the consumer: see `close`."""
@@ -276,6 +288,46 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         (wanted,) = self._assigned([partition])
         return core_of(self._polling).known_end(wanted)
 
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Returns where `read_committed` reading ends, as known at the last read; None before the first one.
+
+        Args:
+            partition: an assigned partition.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        (wanted,) = self._assigned([partition])
+        return core_of(self._polling).known_end(wanted, committed=True)
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """Returns the time of the last read in milliseconds since 1970, even if it found no record; None before the first one.
+
+        Args:
+            partition: an assigned partition.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        return None if self.highwater(partition) is None else self._polled_ms
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Returns the partition numbers of a topic, as known since the last `start`, `topics` or change of the subscription.
+
+        Args:
+            topic: the topic's name.
+
+        Returns:
+            The numbers; None if no such topic is known.
+
+        Raises:
+            InvalidTypeError: `topic` is not a string.
+        """
+        if not isinstance(topic, str):
+            raise InvalidTypeError(f"topic={topic!r} is not a topic name")
+        found = self._partitions_of.get(topic)
+        return None if found is None else set(found)
+
     # ---- positions and offsets -----------------------------------------------------------------------------------------------
 
     async def position(self, partition: TopicPartition) -> int | None:
@@ -308,7 +360,7 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
 
     async def topics(self) -> set[str]:
         """Returns the names of all topics: see `Consumer.topics`."""
-        return await self.run(Consumer.topics)
+        return await self.run(lambda _: self._refresh_topics())
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Moves to the start of partitions, by default of all assigned ones. Returns True. Raises as `Consumer.seek`."""

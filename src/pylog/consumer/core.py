@@ -171,10 +171,15 @@ class ConsumerCore:
         """Forgets the logs of deleted topics that no assigned partition reads."""
         self._logs.forget_topics(is_deleted, self.assignment.partitions.__contains__)
 
-    def known_end(self, partition: TopicPartition) -> int | None:
-        """Returns the end of a partition's log as this process last read it; None before the first read. Makes no system call."""
+    def known_end(self, partition: TopicPartition, *, committed: bool = False) -> int | None:
+        """Returns the end of a partition's log as this process last read it; None before the first read. Makes no system call.
+
+        Args:
+            partition: the partition.
+            committed: true for the last stable offset.
+        """
         log = self._logs.known([partition]).get(partition)
-        return None if log is None else log.known.end_offset
+        return None if log is None else log.known.stable_offset if committed else log.known.end_offset
 
     def committable(self) -> tuple[Offsets, CommitLogs]:
         """Returns the known positions of partitions that still exist, and the logs that they are positions in."""

@@ -456,3 +456,8 @@ def log_over(partition_log: PartitionLog) -> Log:
     made = Log.__new__(Log)
     made._begin(partition_log)
     return made
+
+
+def follow_in_slices(log: Log, slice_ms: float, **options: Any) -> Iterator[pa.RecordBatch | None]:
+    """`Log.follow` for `AsyncLog`: it yields None whenever no record has arrived for `slice_ms`, and does not end."""
+    return log._partition_log.follow_in_slices(slice_ms, **options)

@@ -6,7 +6,6 @@ long as nobody has truncated the log or deleted the topic since. `beside_togethe
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import itertools
 import os
@@ -26,6 +25,7 @@ import pylog
 from pylog import TopicPartition, aio
 from support.campaign.beside import CONSUMER, LOG, STORE
 from support.campaign.beside_admin import OF_ADMINISTRATORS, OF_OFFSETS, administer_transactions
+from support.campaign.beside_async import ALSO_ASYNC, consume_async, produce_async, read_async
 from support.campaign.beside_changes import FREE, Changer, Eras, check_value, new_value
 
 PLACE: Final = TopicPartition("t", 0)
@@ -236,23 +236,6 @@ def produce_transactions(caller: Caller) -> None:
             end()
 
 
-def produce_async(caller: Caller) -> None:
-    async def work() -> None:
-        producer = aio.AsyncProducer(caller.store.producer())
-        try:
-            value = new_value()
-            sent = await producer.send_and_wait("t", value, key=value, partition=0)
-            caller.note(sent.offset, value)
-            await producer.send_arrow("t", pa.table({"key": [value], "value": [value]}))
-            assert 0 in await producer.partitions_for("t")
-            await producer.flush()
-        finally:
-            with suppress(pylog.ClosedError):
-                await producer.close()
-
-    asyncio.run(work())
-
-
 def consume(caller: Caller) -> None:
     """All that a consumer does and the rows that read have not: commits, subscriptions, pauses."""
     with _closing(caller.store.consumer(group_id=caller.group_id, auto_offset_reset="earliest")) as consumer:
@@ -267,23 +250,6 @@ def consume(caller: Caller) -> None:
         consumer.committed(PLACE)
         consumer.unsubscribe()
         consumer.wakeup()
-
-
-def consume_async(caller: Caller) -> None:
-    async def work() -> None:
-        consumer = aio.AsyncConsumer(caller.store.consumer("t", auto_offset_reset="earliest"))
-        try:
-            for record in itertools.chain.from_iterable((await consumer.poll(5, max_records=20)).values()):
-                check_value(record.value)
-            await consumer.poll_arrow(1, max_records=20)
-            for record in itertools.chain.from_iterable((await consumer.getmany(timeout_ms=5, max_records=20)).values()):
-                check_value(record.value)
-            assert isinstance(await consumer.run(pylog.Consumer.topics), set)
-            consumer.wakeup()
-        finally:
-            await consumer.close()
-
-    asyncio.run(work())
 
 
 def commit(caller: Caller) -> None:
@@ -426,7 +392,17 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
             ("highwater", "pause", "paused", "resume", "seek", "seek_to_beginning", "seek_to_committed", "seek_to_end"),
             OF_CONSUMERS,
         ),
+        **dict.fromkeys(("last_poll_timestamp", "last_stable_offset", "partitions_for_topic"), OF_CONSUMERS),
     },
+    aio.AsyncStore: {
+        **dict.fromkeys(("run", "topics", "topic", "log", "start_and_end_offsets"), read_async),
+        **dict.fromkeys(ALSO_ASYNC["AsyncStore"], "as the method of `Store`, which it calls in a thread"),
+    },
+    aio.AsyncLog: {
+        **dict.fromkeys(("run", "records", "scan", "follow", "start_offset", "end_offset"), read_async),
+        **dict.fromkeys(ALSO_ASYNC["AsyncLog"], "as the method of `Log`, which it calls in a thread"),
+    },
+    aio.AsyncIteration: {"aclose": read_async},
 }
 FUNCTIONS: Final[dict[str, Call]] = {
     **dict.fromkeys(("export_offsets", "import_offsets"), administer),

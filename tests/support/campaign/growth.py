@@ -27,8 +27,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 import pylog
-from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.aio import AsyncConsumer, AsyncLog, AsyncProducer, AsyncStore
 from pylog.directory.locks import ByteLock
+from support.campaign import growth_async
 from support.campaign.growth_scene import Scene, T
 
 API: Final = Path(__file__).parents[2] / "api.txt"
@@ -36,7 +37,8 @@ _ENTRY: Final = re.compile(r"(pylog(?:\.aio)?)\.(?:([A-Z]\w+)\.)?(\w+)(\(|:)")
 _OF_STORES: Final = {
     *("Store", "Transaction", "TransactionAdmin", "Log", "Producer", "Consumer", "Group", "OffsetStore", "FutureRecordMetadata")
 }
-_CLASSES: Final = _OF_STORES | {"AsyncConsumer", "AsyncProducer", "ConsumerRebalanceListener"}
+_ASYNC: Final = {kind.__name__: kind for kind in (AsyncConsumer, AsyncLog, AsyncProducer, AsyncStore)}
+_CLASSES: Final = _OF_STORES | set(_ASYNC) | {"ConsumerRebalanceListener"}
 NO_OPERATIONS: Final = {  # a program implements them; `Consumer.subscribe` calls them
     "ConsumerRebalanceListener.on_partitions_assigned",
     "ConsumerRebalanceListener.on_partitions_lost",
@@ -173,6 +175,9 @@ def _async_consumer_that_closes(s: Scene) -> None:
 
 
 _OF_ITS_OWN: Final = [
+    "last_poll_timestamp",
+    "last_stable_offset",
+    "partitions_for_topic",
     "assign",
     "committed",
     "getmany",
@@ -209,7 +214,7 @@ def _async_subscription(s: Scene) -> None:
         await consumer.seek_to_committed(T)
         consumer.seek(T, 0)
         await consumer.getone()
-        consumer.highwater(T)
+        consumer.highwater(T), consumer.last_stable_offset(T), consumer.last_poll_timestamp(T), consumer.partitions_for_topic("t")
         await consumer.stop()
 
     asyncio.run(use())
@@ -362,6 +367,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "AsyncConsumer.wakeup": _woken_async,
     "AsyncProducer.close": _async_client_that_closes,
     "AsyncProducer.send": lambda s: s.run(_sent(s.sending)),
+    **growth_async.OPERATIONS,
     "AsyncProducer.send_arrow": lambda s: s.run(s.sending.send_arrow("t", TABLE)),
 }
 
@@ -389,7 +395,7 @@ def operation(name: str) -> Callable[[Scene], object] | None:
     if name in OPERATIONS:
         return OPERATIONS[name]
     kind, _, member = name.rpartition(".")
-    owner = {"AsyncConsumer": AsyncConsumer, "AsyncProducer": AsyncProducer}.get(kind) or getattr(pylog, kind, None)
+    owner = _ASYNC.get(kind) or getattr(pylog, kind, None)
     found = inspect.getattr_static(owner, member, None)
     if not inspect.isfunction(found):
         return None if owner is None else lambda scene: getattr(scene.of(kind), member)

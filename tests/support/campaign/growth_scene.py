@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Final, Self
 
 import pylog
-from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.aio import AsyncConsumer, AsyncProducer, AsyncStore
 
 T: Final = pylog.TopicPartition("t", 0)
 
@@ -41,6 +41,7 @@ class Scene:
         self.sending = AsyncProducer(self.store.producer())
         self.reading = AsyncConsumer(self.store.consumer(auto_offset_reset="earliest"))
         self.run(self.reading.run(pylog.Consumer.assign, [T]))
+        self.administering = AsyncStore(self.store)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,4 +78,6 @@ class Scene:
             "FutureRecordMetadata": lambda: self.producer.send("t", b"x"),
             "AsyncConsumer": lambda: self.reading,
             "AsyncProducer": lambda: self.sending,
+            "AsyncStore": lambda: self.administering,
+            "AsyncLog": lambda: self.run(self.administering.log("t")),
         }[kind]()

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 import pylog
 from pylog import Consumer, TopicPartition
-from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.aio import AsyncConsumer, AsyncIteration, AsyncLog, AsyncProducer, AsyncStore
 
 EVENTS: Final = ("open", "os.", "fcntl.", "mmap.", "shutil.", "tempfile.", "glob.", "import", "subprocess.", "ctypes.dlopen")
 UNAUDITED: Final = (
@@ -379,6 +379,9 @@ CONSUMER: Final[dict[str, dict[str, Case]]] = {
             "subscription": (),
             "paused": (),
             "highwater": (T0,),
+            "last_stable_offset": (T0,),
+            "last_poll_timestamp": (T0,),
+            "partitions_for_topic": ("t",),
         }.items()
     },
     "wakeup": {"first": _woken},
@@ -386,8 +389,119 @@ CONSUMER: Final[dict[str, dict[str, Case]]] = {
     "__aenter__": {},
     "__aexit__": {},
 }
+
+
+def _administering(name: str, *given: Any) -> Case:
+    """Calls a method of the store twice, the second time in vain perhaps."""
+
+    async def case(store: pylog.Store) -> None:
+        administered = AsyncStore(store)
+        for _ in range(2):
+            with suppress(pylog.PylogError):
+                made = await getattr(administered, name)(*given)
+                if hasattr(made, "close"):
+                    await made.close()
+
+    return case
+
+
+def _in_log(name: str, *given: Any, **options: Any) -> Case:
+    async def case(store: pylog.Store) -> None:
+        log = await AsyncStore(store).log("t")
+        for _ in range(2):
+            with suppress(pylog.PylogError):
+                made = getattr(log, name)(*given, **options)
+                if isinstance(made, AsyncIteration):
+                    async with made:
+                        await anext(made)
+                    assert [each async for each in getattr(log, name)(*given, **options)]
+                else:
+                    await made
+
+    return case
+
+
+async def _opened(store: pylog.Store) -> None:
+    path = store.path
+    with unwatched(WATCH[0]):
+        store.close()
+    async with pylog.aio.open(path, durability="os") as opened:
+        await opened.topics()
+    opened = await pylog.aio.open(path, mode="r")
+    await (await opened.log("t")).read(0)
+    await opened.close()
+    with suppress(pylog.PylogError):
+        await pylog.aio.open(path, mode="nothing")
+
+
+async def _dropped_iteration(store: pylog.Store) -> None:
+    log = await AsyncStore(store).log("t")
+    reading = log.records()
+    await anext(reading)
+    del reading
+    followed = log.follow(timeout_ms=50)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(anext(followed), 0.001)
+    del followed
+    gc.collect()
+
+
+STORE: Final[dict[str, dict[str, Case]]] = {
+    **{
+        name: {"first": _administering(name, *given)}
+        for name, given in {
+            "topics": (),
+            "topic": ("t",),
+            "create_topic": ("new",),
+            "add_partitions": ("t", 3),
+            "alter_topic": ("t",),
+            "delete_topic": ("c",),
+            "start_and_end_offsets": ([T0],),
+            "groups": (),
+            "flush": (),
+            "tick": (),
+            "retain": (),
+            "compact": ("c",),
+            "check": (),
+            "verify": (),
+            "metrics": (),
+            "log": ("t",),
+            "run": (pylog.Store.groups,),
+            "producer": (),
+            "consumer": ("t",),
+        }.items()
+    },
+    "close": {"first": _administering("close"), "opened": _opened},
+    "__aenter__": {},
+    "__aexit__": {},
+}
+LOG: Final[dict[str, dict[str, Case]]] = {
+    "append": {"first": _in_log("append", b"v", b"k"), "wrong": _in_log("append", "v")},
+    "append_many": {"first": _in_log("append_many", [b"v"])},
+    "append_arrow": {"first": _in_log("append_arrow", pa.table({"value": [b"v"]}))},
+    "flush": {"first": _in_log("flush")},
+    "delete_records": {"first": _in_log("delete_records", 2)},
+    "truncate": {"first": _in_log("truncate", 8)},
+    "read": {"first": _in_log("read", 3), "beyond": _in_log("read", 99)},
+    "offset_for_timestamp": {"first": _in_log("offset_for_timestamp", 0)},
+    "start_offset": {"first": _in_log("start_offset")},
+    "end_offset": {"first": _in_log("end_offset")},
+    "run": {"first": _in_log("run", pylog.Log.flush)},
+    "records": {"first": _in_log("records"), "beyond": _in_log("records", 99), "dropped": _dropped_iteration},
+    "scan": {"first": _in_log("scan")},
+    "follow": {"first": _in_log("follow", 0, timeout_ms=1)},
+}
+ITERATION: Final[dict[str, dict[str, Case]]] = {  # in the cases above
+    name: {} for name in ("aclose", "__aiter__", "__anext__", "__aenter__", "__aexit__")
+}
 FIRST: Final = ("send", "send_arrow", "poll", "__anext__")  # these load most: kernels, modules, topics
-CALLS: Final = {AsyncProducer: PRODUCER, AsyncConsumer: CONSUMER}
+CALLS: Final = {
+    AsyncProducer: PRODUCER,
+    AsyncConsumer: CONSUMER,
+    AsyncStore: STORE,
+    AsyncLog: LOG,
+    AsyncIteration: ITERATION,
+}
 SPECIAL: Final = ("__aenter__", "__aexit__", "__aiter__", "__anext__", "__await__", "__call__", "__del__")
 
 

@@ -109,7 +109,8 @@ def _consumed_async(store: pylog.Store) -> None:
         await consumer.getone()
         await consumer.getmany(timeout_ms=5, max_records=5)
         await consumer.seek_to_committed()
-        consumer.highwater(PLACE)
+        consumer.highwater(PLACE), consumer.last_stable_offset(PLACE), consumer.last_poll_timestamp(PLACE)
+        consumer.partitions_for_topic("t")
         await consumer.stop()
 
     with store.consumer("t", group_id="async", auto_offset_reset="earliest") as below:

@@ -463,7 +463,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_callback_that_awaits_a_cancelled_task_cancels_the_send",
-        file="pylog/aio.py",
+        file="pylog/aio_delivery.py",
         text="        except (Exception, asyncio.CancelledError):",
         replacement="        except Exception:",
         tests=("tests/consumer/test_aio_callbacks.py::test_an_error_of_on_delivery_is_logged_and_the_send_returns[True]",),

@@ -52,4 +52,28 @@ COROUTINES: Final = (
         ),
         why="The program ends late, because the consumer's thread waits for a coroutine that never runs.",
     ),
+    Mutant(
+        name="a_cancelled_step_of_an_iteration_loses_what_it_has_read",
+        file="pylog/aio_threads.py",
+        text="self._step or self._thread.begin(self._steps.next)",
+        replacement="self._thread.begin(self._steps.next)",
+        tests=("tests/test_aio_store.py::test_a_cancelled_step_of_an_iteration_loses_no_record",),
+        why="A coroutine that follows a log with a timeout misses records.",
+    ),
+    Mutant(
+        name="a_store_that_is_opened_for_nobody_stays_open",
+        file="pylog/aio_store.py",
+        text="            opened.add_done_callback(_close)  # nobody gets it\n",
+        replacement="",
+        tests=("tests/test_aio_store.py::test_a_store_whose_opening_was_cancelled_is_closed",),
+        why="The directory of a cancelled pylog.aio.open stays locked.",
+    ),
+    Mutant(
+        name="a_collected_iteration_waits_for_a_thread_pool",
+        file="pylog/aio_threads.py",
+        text="        self._drop = finalize(self, self._steps.drop)\n",
+        replacement="        self._drop = finalize(self, self._thread.begin, self._steps.close)\n",
+        tests=("tests/test_aio_store.py::test_an_iteration_that_is_collected_inside_a_thread_pool_waits_for_no_lock",),
+        why="The collector runs inside the lock of a thread pool, and the process stands still.",
+    ),
 )

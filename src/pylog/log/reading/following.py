@@ -35,11 +35,15 @@ def wait(
     clock: Clock,
     offset: int,
     ends: Ends,
-    timeout_ms: int | None,
+    timeout_ms: float | None,
     *,
     since: LogState | None = None,
+    naps: Naps | None = None,
 ) -> LogState:
     """Waits until the end is above `offset`, the log was truncated (since a known state), or the timeout expires.
+
+    Args:
+        naps: the pauses of the waits before this one, if no record has arrived since.
 
     Cost: a refresh every 0.1 ms at first, later every millisecond, after a hundred seconds every 10 ms.
     """
@@ -48,7 +52,7 @@ def wait(
     deadline = math.inf if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
     state = refresh()
     first = since or state
-    naps = Naps(clock)
+    naps = naps or Naps(clock)
     while ends.of(state) <= offset and state.truncation_count == first.truncation_count:
         if not naps.take(deadline):
             break
@@ -159,17 +163,42 @@ def follow(
     """Yields Arrow batches from `offset` on, until no record has arrived for `timeout_ms`.
 
     Args:
+        refresh, scan, clock, offset, ends: as for `follow_in_slices`.
+        timeout_ms: as for `wait`.
+
+    Raises:
+        OffsetOutOfRangeError: as `follow_in_slices`.
+    """
+    for batch in follow_in_slices(refresh, scan, clock, offset, ends, timeout_ms):
+        if batch is None:
+            return
+        yield batch
+
+
+def follow_in_slices(
+    refresh: Callable[[], LogState],
+    scan: Callable[[int, int], Iterator[pa.RecordBatch]],
+    clock: Clock,
+    offset: int,
+    ends: Ends,
+    slice_ms: float | None,
+) -> Iterator[pa.RecordBatch | None]:
+    """Yields Arrow batches from `offset` on, without end, and None whenever no record has arrived for `slice_ms`.
+
+    Args:
         refresh: returns the current state.
         scan: reads from one offset up to, but not including, another one.
-        clock, offset, ends, timeout_ms: as for `wait`.
+        clock, offset, ends: as for `wait`.
+        slice_ms: the longest wait, in milliseconds; None waits indefinitely.
 
     Raises:
         OffsetOutOfRangeError: the log was truncated below the returned records, or retention has overtaken the reader.
     """
     before = refresh()
     seen = good_batches.crc_before(before, offset)
+    naps = Naps(clock)
     while True:
-        state = wait(refresh, clock, offset, ends, timeout_ms, since=before)
+        state = wait(refresh, clock, offset, ends, slice_ms, since=before, naps=naps)
         if not has_records_before(state, offset, seen, before.truncation_count):
             raise truncated(state, offset)
         end = ends.of(state)
@@ -177,8 +206,9 @@ def follow(
             following = good_batches.crc_before(state, end)  # before it is returned: later another record may be there
             yield from scan(offset, end)
             offset, seen = end, following
+            naps.end()
         elif state.truncation_count == before.truncation_count:
-            return
+            yield None
         before = state
 
 

@@ -151,13 +151,33 @@ class Queries:
         durable: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yields Arrow batches from `start` on, including later appends. As `Log.follow`."""
+        followed = self._followed(start, columns, isolation_level, max_rows, durable=durable)
+        return self._gate.explained(following.follow(*followed, timeout_ms))
+
+    def follow_in_slices(
+        self,
+        slice_ms: float,
+        start: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        isolation_level: str = "read_uncommitted",
+        max_rows: int = limits.SCAN_ROWS,
+        durable: bool = False,
+    ) -> Iterator[pa.RecordBatch | None]:
+        """As `follow`, without end: yields None whenever no record has arrived for `slice_ms`."""
+        followed = self._followed(start, columns, isolation_level, max_rows, durable=durable)
+        return self._gate.explained(following.follow_in_slices(*followed, slice_ms))
+
+    def _followed(
+        self, start: int | None, columns: Sequence[str], isolation_level: str, max_rows: int, *, durable: bool
+    ) -> tuple[Callable[[], LogState], Callable[[int, int], Iterator[pa.RecordBatch]], Clock, int, Ends]:
+        """Returns what `following.follow` needs."""
         self._gate.check()
         check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate in between
         ends = Ends(durable, isolation_level == "read_committed")
         offset = self._snapshot().end_offset if start is None else self._offset_within(offset_given("start", start))
         scan = partial(self.scan, columns=columns, isolation_level=isolation_level, max_rows=max_rows)
-        refreshed = partial(self._snapshot, committed=ends.committed)
-        return self._gate.explained(following.follow(refreshed, scan, self._clock, offset, ends, timeout_ms))
+        return partial(self._snapshot, committed=ends.committed), scan, self._clock, offset, ends
 
     def _offset_within(self, offset: int) -> int:
         state = self._snapshot()
