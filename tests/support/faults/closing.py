@@ -149,6 +149,7 @@ CALLS: Final[dict[str, Call]] = {
     "append_batch": lambda store: store.log("t").append_batch([b"acknowledged"], producer=pylog.ProducerBatch(1, 0, 0)),
     "exclusively": _exclusively,
     "transaction": _transacted,
+    "transactions": lambda store: (store.transactions.list(), store.transactions.find_open()),
     "flush": lambda store: store.log("t").flush(),
     "delete_records": lambda store: store.log("t").delete_records(12),
     "truncate": lambda store: store.log("t").truncate(38),
