@@ -113,6 +113,7 @@ LONGEST_WAIT_MS = 10**12  # about thirty years: the limit of the system's timed 
 # Kafka's producer ids.
 PRODUCER_IDS = (1 << 48, 1 << 62)  # used by pylog, far above the ids that a broker assigns (reliability 10)
 MAX_PRODUCER_EPOCH = 2**15 - 1
+HANGING_TRANSACTION_MS = 20 * 60_000  # a broker's transaction.max.timeout.ms, and five minutes more, as in its own check
 
 # Lag and health of groups.
 LAG_COUNT_BYTES = 1 << 30  # of batches whose headers one observation reads to count unread records; more is not counted

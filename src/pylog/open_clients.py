@@ -104,9 +104,19 @@ class OpenClients:
 
     def settle(self) -> None:
         """Finishes the transactions that dead processes have left."""
-        manager = self._manager
-        if self._transactions is not None or manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0")):
+        if self._has_transactions():
             self.transactions.settle()
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic. See `Store.delete_topic`."""
+        self._manager.check_writable()
+        if self._has_transactions():
+            self.transactions.check_deletable(name)
+        self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
+
+    def _has_transactions(self) -> bool:
+        manager = self._manager
+        return self._transactions is not None or manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0"))
 
     def _found_unstable(self, log: PartitionLog) -> None:
         self.transactions.sweep(log)

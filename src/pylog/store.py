@@ -157,8 +157,9 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
+            InvalidTransactionStateError: the same; an open transaction of a living process writes to the topic.
         """
-        self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
+        self._clients.delete_topic(name)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 

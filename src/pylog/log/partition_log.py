@@ -30,7 +30,6 @@ from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
-from pylog.log.producer_state import Producer
 from pylog.log.reading import lookup
 from pylog.log.reading.queries import Queries
 from pylog.log.reading.refresher import Refresher
@@ -43,6 +42,7 @@ from pylog.log.writing.append_batches import BatchRange
 from pylog.log.writing.partition_writer import LogContext, PartitionWriter
 from pylog.log.writing.refitting import fitted, spliced
 from pylog.log.writing.requests import Request
+from pylog.log.writing.undecided import OpenProducers, open_from, open_producers_now
 from pylog.metrics import Counters, FetchCounters
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, ProducerBatch
@@ -164,17 +164,12 @@ class PartitionLog:
         finally:
             inside.remove(me)
 
-    def open_producers(self) -> list[Producer]:
+    def open_producers(self) -> OpenProducers:
         """Returns the producers with an open transaction, by the first offsets of these. Cost: one pread if there is none."""
         if self.snapshot(committed=True).first_unstable_offset is None:
             return []
         with self._gate:
-            if self._writer is None:
-                return self._refresher.open_producers()
-            with self._writer.inspecting():
-                writer = self._writer.writer
-                producers = self._writer.loaded.producers if writer is None else writer.producers
-                return [] if producers is None else producers.open_producers()
+            return self._refresher.open_producers() if self._writer is None else open_producers_now(self._writer)
 
     def may_have_changed(self) -> bool:
         """Returns whether another process may have changed the log since the state was published. Takes no lock."""
@@ -345,15 +340,14 @@ class PartitionLog:
 
         Args:
             now_ms: the wall clock, in milliseconds.
-            group: the retention group that `committed` was read for; None without one.
-            committed: the committed offset of this group, or None.
+            group, committed: the retention group and its committed offset; None without one.
             dry_run: true to write nothing.
         """
         with self._gate.explaining():  # `close` waits for the partition's lock, not for the gate
             if not dry_run:
                 return self._freeing(partial(trimmer.retain, self.writer(), now_ms, group, committed))
-            config = self.config
-            plan = self.answer(lambda state: planned(self._source, state, now_ms, committed, config))
+            config, kept = self.config, open_from(self.open_producers(), now_ms)
+            plan = self.answer(lambda state: planned(self._source, state, now_ms, committed, config, kept))
             return plan if config.retention_group == group else None
 
     def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
@@ -373,20 +367,13 @@ class PartitionLog:
         Args:
             quiet: true if no other process has it open for writing.
         """
-        state = self.snapshot(wait=True)  # a report compares the state with the files
+        mine, state = self._source, self.snapshot(wait=True)  # a report compares the state with the files
         writer = None if self._writer is None else self._writer.writer
         slot = self._refresher.follower.slot if writer is None else writer.header.slot
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
+        ends = (slot.published_position, slot.header_digest) if slot is not None and known else None
         return Partition(
-            self._source.fs,
-            self.partition,
-            self.directory,
-            state,
-            self._source.writable,
-            quiet,
-            self.recovery_report,
-            (slot.published_position, slot.header_digest) if slot is not None and known else None,
-            self._source.compacted_to,
+            mine.fs, self.partition, self.directory, state, mine.writable, quiet, self.recovery_report, ends, mine.compacted_to
         )
 
     # ---- the end -------------------------------------------------------------------------------------------------------------

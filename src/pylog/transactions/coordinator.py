@@ -23,6 +23,7 @@ from pylog.errors import (
 from pylog.log.partition_log import PartitionLog
 from pylog.log.producer_state import OpenTransaction
 from pylog.log.writing.refitting import marker_request
+from pylog.log.writing.undecided import open_producers_now
 from pylog.log_manager import LogManager
 from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
 from pylog.topics.partitions import for_each_partition
@@ -230,6 +231,11 @@ class TransactionCoordinator:
 
     # ---- what dead processes have left ---------------------------------------------------------------------------------------
 
+    def undecided(self) -> list[TransactionMetadata]:
+        """Returns the states of all ids whose transaction is open or prepared. Ids that cannot be read are left out."""
+        found, _ = self.topic.each_partition(TransactionsPartition.undecided)
+        return [state for left in found.values() for state in left]
+
     def settle(self) -> int:
         """Finishes what dead processes of pylog have left. Returns how many transactions that were.
 
@@ -294,10 +300,8 @@ class TransactionCoordinator:
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
     """Returns the open transactions of a partition now, by their first offsets. Takes the partition's lock; writes nothing."""
-    side = log.writer()
-    with side.inspecting():
-        producers = side.loaded.producers if side.writer is None else side.writer.producers
-        return [] if producers is None else producers.open_transactions()
+    found = open_producers_now(log.writer())
+    return [OpenTransaction(each.producer_id, each.epoch, each.transaction_first_offset) for each in found]
 
 
 def _open_epoch(log: PartitionLog, producer_id: int) -> int | None:

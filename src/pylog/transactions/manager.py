@@ -10,6 +10,7 @@ from pylog import limits, trace
 from pylog.arguments import checked_int
 from pylog.clock import Clock
 from pylog.config import Durability, TransactionsConfig
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -147,6 +148,23 @@ class TransactionManager:
             except UnknownTopicOrPartitionError:
                 self._unswept.discard(partition)
         return done
+
+    def check_deletable(self, topic: str) -> None:
+        """Finishes what is due, and raises if an open or prepared transaction needs a topic (transactions 13.3).
+
+        Raises:
+            InvalidTransactionStateError: it names the transactional id.
+            CorruptionError: an internal topic cannot be deleted, because the state of an id cannot be read.
+        """
+        self.settle()
+        if topic in INTERNAL_TOPICS:
+            self.coordinator.topic.check_readable()
+        for state in self.coordinator.undecided():
+            if topic in INTERNAL_TOPICS or topic in {partition.topic for partition in state.partitions}:
+                message = f"topic {topic!r} cannot be deleted: the transaction of {state.transactional_id!r} needs it"
+                raise InvalidTransactionStateError(
+                    f"{message}, and is in the state {state.state.kafka_name}; commit or abort it first"
+                )
 
     def sweep(self, log: PartitionLog) -> None:
         """Finishes the open transactions of a log that was opened, as far as they are due.

@@ -127,6 +127,14 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
                 found += image.ids()
         return sorted(found)
 
+    def check_readable(self) -> None:
+        """Raises CorruptionError or StorageFailedError if the state of an id cannot be read."""
+        for partition in self.all_partitions():
+            with partition.image() as image:
+                for name, fault in image.faults().items():
+                    message = f"{partition.directory}: the state of the transactional id {name!r} cannot be read: {fault}"
+                    raise CorruptionError(f"{message}; repair it first", path=partition.directory)
+
     def state_of_producer(self, producer_id: int) -> TransactionMetadata | None:
         """Returns the state of the id that has a producer id, or had it before its current one; None if there is none.
 

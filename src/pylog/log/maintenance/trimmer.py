@@ -12,9 +12,11 @@ from pylog import trace
 from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError, StorageFailedError
 from pylog.log.maintenance import trimming
 from pylog.log.maintenance.retention_policy import Decision
+from pylog.log.maintenance.transaction_spans import check_truncation
 from pylog.log.reading.lookup import name, out_of_range
 from pylog.log.state import LogState
 from pylog.log.writing.partition_writer import PartitionWriter
+from pylog.log.writing.undecided import open_from, open_producers
 from pylog.log.writing.writer import LogWriter
 
 
@@ -64,7 +66,7 @@ def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, co
             return None
         partition_writer.pending_deletions.sweep()
         _expire_producers(partition_writer, now_ms)
-        decision = trimming.decide(state, source.config, now_ms, committed)
+        decision = trimming.decide(state, source.config, now_ms, committed, open_from(open_producers(partition_writer), now_ms))
         _trace_waiting(partition_writer, state, decision, committed)
         plan = trimming.plan_of(source, state, decision)
         if partition_writer.loaded.corrupt is not None or not plan.segments:
@@ -107,8 +109,14 @@ def _expire_producers(partition_writer: PartitionWriter, now_ms: int) -> None:
         trace.later(trace.PRODUCERS_EXPIRED, partition_writer.source.partition, count=len(expired), producers=expired)
 
 
-def truncate(partition_writer: PartitionWriter, end: int) -> None:
-    """Truncates the log at an offset. As `Log.truncate`."""
+def truncate(partition_writer: PartitionWriter, end: int, first_end: int | None = None) -> None:
+    """Truncates the log at an offset. As `Log.truncate`.
+
+    Args:
+        partition_writer: of the partition.
+        end: the offset.
+        first_end: a higher offset, for the first of two steps; the checks are those of `end`.
+    """
     with partition_writer.changing() as writer:
         if not writer.state.start_offset <= end <= writer.state.end_offset:
             raise _beyond(partition_writer, writer, end)
@@ -118,7 +126,8 @@ def truncate(partition_writer: PartitionWriter, end: int) -> None:
             path = partition_writer.source.directory
             message = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
             raise IllegalStateError(f"{message}, and would serve them again; have the broker delete them", path=path)
-        trimming.truncate(writer, partition_writer.source, partition_writer.pending_deletions, end)
+        check_truncation(writer, partition_writer.source.directory, end, partition_writer.clock.now_ms())
+        trimming.truncate(writer, partition_writer.source, partition_writer.pending_deletions, first_end or end)
         partition_writer.reload()
 
 
@@ -130,7 +139,7 @@ def truncate_segments(partition_writer: PartitionWriter, end: int) -> None:
     with partition_writer.inspecting() as state:
         bases = [base for base, _ in state.segments if base > end]
     if bases and bases[0] < state.end_offset:
-        truncate(partition_writer, bases[0])
+        truncate(partition_writer, end, bases[0])
 
 
 def _beyond(partition_writer: PartitionWriter, writer: LogWriter, offset: int) -> OffsetOutOfRangeError:

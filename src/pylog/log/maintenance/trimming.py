@@ -24,6 +24,7 @@ from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSeg
 from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState, SegmentView
 from pylog.log.writing.pending_deletions import PendingDeletions
+from pylog.log.writing.undecided import open_from
 from pylog.log.writing.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.record.types import TopicPartition
@@ -92,7 +93,14 @@ class Retained(NamedTuple):
         return self._replace(reasons=(), bytes=0, new_start_offset=self.start_offset)
 
 
-def planned(source: Source, state: LogState, now_ms: int, committed: int | None, config: TopicConfig | None = None) -> Retained:
+def planned(
+    source: Source,
+    state: LogState,
+    now_ms: int,
+    committed: int | None,
+    config: TopicConfig | None = None,
+    kept_from: int | None = None,
+) -> Retained:
     """Returns the segments that retention would delete from a log.
 
     Args:
@@ -101,8 +109,9 @@ def planned(source: Source, state: LogState, now_ms: int, committed: int | None,
         committed: the committed offset of the topic's `retention_group`, or None. An offset past the log end belongs to a log
             that was truncated or created again, and counts as None.
         config: the topic's options; by default, those of the log.
+        kept_from: as for `decide`.
     """
-    return plan_of(source, state, decide(state, config or source.config, now_ms, committed))
+    return plan_of(source, state, decide(state, config or source.config, now_ms, committed, kept_from))
 
 
 def apply_retention(
@@ -117,7 +126,9 @@ def apply_retention(
         only_start: true to delete only segments below the log start.
     """
     config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
-    decision = decide(writer.state, config, now_ms, committed)
+    decision = decide(
+        writer.state, config, now_ms, committed, None if only_start else open_from(writer.producers.open_producers(), now_ms)
+    )
     plan = plan_of(source, writer.state, decision)
     if decision.count:
         if decision.roll_first:
@@ -135,10 +146,15 @@ def plan_of(source: Source, state: LogState, decision: Decision) -> Retained:
     return Retained(source.partition, decision.reasons, size, start, max(start, decision.new_start_offset))
 
 
-def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
+def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None, kept_from: int | None) -> Decision:
     """Returns the segments that retention would delete by a topic's options. As `planned`.
 
     Deletes nothing if the first records are in remote storage: only the broker knows which local segments are copied.
+
+    Args:
+        state, config: of the log.
+        now_ms, committed: as for `planned`.
+        kept_from: an offset from which all records are kept, because a transaction is open there; None without one.
     """
     if state.remote_offsets:
         return Decision((), False, state.start_offset)
@@ -146,7 +162,8 @@ def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | N
     for segment, _ in sizes:
         segment.appends.last(now_ms)  # read now, to notice an impossible file time before earlier segments are deleted
     facts = [RetainedSegment(segment.base_offset, size, partial(is_older, segment, size)) for segment, size in sizes]
-    ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
+    limit = state.end_offset if kept_from is None else kept_from
+    ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": limit}
     known = None if committed is not None and committed > state.end_offset else committed
     return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
 

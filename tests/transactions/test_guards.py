@@ -1,0 +1,178 @@
+"""Retention, truncation and the deletion of topics leave a transaction whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import pylog
+from pylog.config import Durability
+from pylog.log.arguments import rows_of
+from pylog.record.types import TransactionalBatch
+from pylog.store import Store, manager_of
+from pylog.testing import MemoryFileSystem
+from pylog.transactions.records import format_key
+from support.transactional import committed, coordinator_of, count_open, new_store, opened
+
+A_BROKERS = 17
+OURS = 1 << 50
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def store(fs: MemoryFileSystem) -> Iterator[Store]:
+    with new_store(fs) as made:
+        yield made
+
+
+def test_retention_keeps_the_records_from_the_first_open_transaction_on(store: Store) -> None:
+    store.create_topic("short", segment_bytes=300, retention_bytes=0)
+    log = store.log("short")
+    log.append(b"x" * 150)
+    with store.transaction("billing") as transaction:
+        transaction.append("short", b"y" * 150)
+        transaction.flush()
+        for _ in range(3):
+            log.append(b"z" * 150)
+        store.retain("short")
+        assert log.start_offset == 1
+        log.delete_records(1)
+    assert committed(store, "short") == [b"y" * 150] + [b"z" * 150] * 3
+    store.retain("short")
+    assert committed(store, "short") == []
+
+
+def test_delete_records_goes_through_an_open_transaction(store: Store) -> None:
+    with store.transaction("billing") as transaction:
+        transaction.append("in", b"deleted")
+        transaction.flush()
+        store.log("in").append(b"kept")
+        assert store.log("in").delete_records(11) == 11
+    assert committed(store, "in") == [b"kept"]
+
+
+def test_a_truncation_that_would_delete_records_of_an_open_transaction_is_refused(store: Store) -> None:
+    log = store.log("out", 0)
+    with store.transaction("billing") as transaction:
+        transaction.append_many("out", [b"a", b"b"], partition=0)
+        transaction.flush()
+        log.append(b"plain")
+        for end in (0, 1):
+            with pytest.raises(pylog.InvalidTransactionStateError, match="truncate to 2 or more"):
+                log.truncate(end)
+        log.truncate(2)
+    assert committed(store, "out") == [b"a", b"b"]
+
+
+def test_a_truncation_that_would_part_records_from_their_marker_is_refused_and_the_next_ends_are_named(store: Store) -> None:
+    """Offsets: 0 plain, 1 and 3 data of two transactions, 2 plain, 4 and 5 their markers, 6 plain."""
+    log = store.log("out", 0)
+    log.append(b"0")
+    first, second = store.transaction("first"), store.transaction("second")
+    for transaction, value in ((first, b"1"), (second, b"3")):
+        transaction.append("out", value, partition=0)
+        transaction.flush()
+        if transaction is first:
+            log.append(b"2")
+    first.commit()
+    second.abort()
+    log.append(b"6")
+    for end in (2, 3, 4, 5):
+        with pytest.raises(pylog.InvalidTransactionStateError, match="truncate to 1 or 6"):
+            log.truncate(end)
+    log.truncate(6)
+    assert committed(store, "out") == [b"0", b"1", b"2"]
+    log.truncate(1)
+    assert (committed(store, "out"), count_open(store, "out")) == ([b"0"], 0)
+
+
+@pytest.mark.parametrize("topic", ["out", "__transaction_state", "__consumer_offsets"])
+def test_a_topic_that_a_living_transaction_needs_is_not_deleted(fs: MemoryFileSystem, store: Store, topic: str) -> None:
+    store.offsets.commit("group", {("in", 0): 1})
+    with opened(fs) as other:
+        with store.transaction("billing") as transaction:
+            transaction.append("out", b"kept")
+            transaction.flush()
+            for each in (store, other):
+                with pytest.raises(pylog.InvalidTransactionStateError, match="transaction of 'billing' needs it"):
+                    each.delete_topic(topic)
+            other.delete_topic("in")
+        assert committed(other, "out") == [b"kept"]
+        other.delete_topic(topic)
+        assert topic not in store.topics()
+
+
+def test_a_topic_that_only_a_dead_transaction_needs_is_deleted(fs: MemoryFileSystem) -> None:
+    with opened(fs) as store:
+        store.create_topic("out")
+    dead = opened(fs)
+    transaction = dead.transaction("billing")
+    transaction.append("out", b"never seen")
+    transaction.flush()
+    dead.close()
+    with opened(fs) as store:
+        store.delete_topic("out")
+        assert "out" not in store.topics()
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+def test_an_internal_topic_is_not_deleted_while_the_state_of_an_id_cannot_be_read(store: Store, topic: str) -> None:
+    store.offsets.commit("group", {("in", 0): 1})
+    with store.transaction("billing") as transaction:
+        transaction.append("out", b"kept")
+    states = coordinator_of(store).topic.partition(0)
+    states.append([(format_key("billing"), b"\x00\x63of a later version")], None, Durability.SYNC)
+    with pytest.raises(pylog.PylogError, match="'billing' cannot be read"):
+        store.delete_topic(topic)
+    store.delete_topic("out")
+
+
+# ---- transactions that nobody ends -------------------------------------------------------------------------------------------
+
+
+def append_open(store: Store, topic: str, producer_id: int) -> None:
+    """Appends a batch of an open transaction that no id has, as a broker may leave it."""
+    log = manager_of(store).log(topic, 0)
+    batch = TransactionalBatch(producer_id, 0, 0)
+    log.append(log.clock.now_ms(), [rows_of([b"o" * 150], log.clock.now_ms())], None, None, batch, True)
+
+
+@pytest.mark.parametrize(("minutes", "start"), [(19, 1), (21, 2)])
+def test_a_hanging_transaction_of_a_broker_does_not_stop_retention(
+    fs: MemoryFileSystem, store: Store, minutes: int, start: int
+) -> None:
+    store.create_topic("short", segment_bytes=300, retention_bytes=400)
+    store.log("short").append(b"x" * 150)
+    append_open(store, "short", A_BROKERS)
+    store.log("short").append_many([b"z" * 150, b"z" * 150])
+    fs.clock.advance(minutes * 60_000)
+    for options in ({"mode": "r"}, {}):
+        with opened(fs, **options) as other:
+            assert [each.new_start_offset for each in other.retain("short", dry_run=True)] == [start]
+    store.retain("short")
+    assert store.log("short").start_offset == start
+
+
+def test_a_transaction_of_pylog_holds_retention_however_old_it_is(fs: MemoryFileSystem, store: Store) -> None:
+    """The states cannot be read, so that nothing ends it."""
+    store.create_topic("short", segment_bytes=300, retention_bytes=0)
+    append_open(store, "short", OURS)
+    fs.clock.advance(30 * 24 * 3_600_000)
+    store.log("short").append(b"z" * 150)
+    store.retain("short")
+    assert store.log("short").start_offset == 0
+
+
+def test_a_hanging_transaction_of_a_broker_does_not_stop_truncation(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("out", 0)
+    append_open(store, "out", A_BROKERS)
+    with pytest.raises(pylog.InvalidTransactionStateError, match="truncate to 1 or more"):
+        log.truncate(0)
+    fs.clock.advance(21 * 60_000)
+    log.truncate(0)
+    assert count_open(store, "out") == 0
