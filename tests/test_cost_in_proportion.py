@@ -5,6 +5,7 @@ Calls of the file system are counted, and processor time only where nothing else
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +16,11 @@ import msgspec
 import pytest
 
 import pylog
+from pylog import limits
 from pylog.fs import DirectoryEntry, OsFileSystem
+from pylog.record import finding
+from pylog.record.checksum import crc32c
+from pylog.segment.log_file import LogFile
 from pylog.topics import catalog
 from pylog.topics.catalog import Catalog, parsed_catalog, read_catalog, write_catalog
 from support.campaign.lying_files import Lie, batches_of, lay, specimen
@@ -130,6 +135,69 @@ def test_many_small_damages_take_time_in_proportion_to_the_file(name: str, tmp_p
         PASSES[name](path)
         taken.append(time.process_time() - before)
     assert taken[2] <= 9 * taken[1] + 0.5
+
+
+def header(offset: int, size: int, body: bytes | None = None) -> bytes:
+    """The header of a batch of some bytes, which has a right checksum only for the body that is given."""
+    rest = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
+    checksum = 1 if body is None else crc32c(rest + body)
+    return struct.pack(">qiibI", offset, size - 12, 0, 2, checksum) + rest
+
+
+def claims_between_messages(count: int) -> bytes:
+    """Headers of batches up to the file's end, each followed by bytes that look like a message of an old format."""
+    message = struct.pack(">qiIbb", 9, 14, 1, 0, 0) + bytes(8)
+    each = 61 + len(message)
+    return b"damage" + b"".join(header(9, each * (count - number)) + message for number in range(count))
+
+
+def claims_between_batches(count: int) -> bytes:
+    """Headers of batches up to the file's end, each followed by a sound batch."""
+    each = 61 + 68
+    return b"".join(
+        header(9 + number, each * (count - number)) + header(9 + number, 68, b"sound..") + b"sound.." for number in range(count)
+    )
+
+
+def batches_in_batches(count: int) -> bytes:
+    """Batches with right checksums that all end at the same position. Zeros follow, and then something else."""
+    inner = b""
+    for _ in range(count // 8):
+        inner = header(9, 61 + len(inner), inner) + inner
+    return b"damage" + inner + bytes(count * 100) + b"!" * 100
+
+
+@pytest.mark.damaged("a batch again and again")
+@pytest.mark.parametrize("bytes_of", [claims_between_messages, claims_between_batches, batches_in_batches])
+def test_headers_that_each_claim_the_rest_of_a_file_cost_a_walk_no_more_than_some_times_the_file(
+    bytes_of: Callable[[int], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One walk of a file has one bound of the bytes that are hashed or read after all its damages."""
+    done: Counter[str] = Counter()
+    find, read = finding.find_batch, LogFile.read
+
+    def counted(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
+        status: int = find(buffer, position, end, first_offset, budget, result)
+        done["hashed"] += budget - int(result[1])
+        return status
+
+    def counted_read(self: LogFile, position: int, size: int) -> Any:
+        part = read(self, position, size)
+        done["read"] += len(part)
+        return part
+
+    monkeypatch.setattr(finding, "find_batch", counted)
+    monkeypatch.setattr(LogFile, "read", counted_read)
+    monkeypatch.setattr(limits, "RESYNC_HASHED_BYTES", 0)
+    lay(tmp_path, specimen(), Lie({}, []))
+    path = tmp_path / "x-0" / f"{0:020}.log"
+    path.write_bytes(batches_of(path.read_bytes())[0] + bytes_of(800))
+    with pylog.open(tmp_path, "r") as store:
+        store.log("x").end_offset  # noqa: B018
+        store.verify()
+    size = path.stat().st_size
+    assert done["hashed"] <= 8 * (limits.RESYNC_HASHED_PER_BYTE + 1) * size
+    assert done["read"] <= 50 * size
 
 
 @pytest.mark.damaged("a batch again and again")

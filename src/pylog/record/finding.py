@@ -29,8 +29,9 @@ from pylog.record.signatures import BOOLEAN, BYTES, INT64, OUT_LONGS
 def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
     """Searches byte by byte for a whole batch with an offset of at least `first_offset`: reading continues there after damage.
 
-    result = [position, status]: OK for a batch of magic 2 whose CRC is good, NOT_PLAIN for a possible batch of magic 0 or 1,
-    whose CRC the caller must check. At most `budget` bytes are hashed, because crafted bytes can look like headers everywhere.
+    Returns OK for a batch of magic 2 whose CRC is good, NOT_PLAIN for a possible batch of magic 0 or 1, whose CRC the caller must
+    check. At most `budget` bytes are hashed, because crafted bytes can look like headers everywhere.
+    result = [position, what is left of the budget]; less than 0 if it ended the search.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
@@ -48,13 +49,14 @@ def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: 
                             break
                         if good_crc(at, at + size):
                             result[0] = at - start
-                            result[1] = OK
+                            result[1] = budget
                             return OK
                 elif (load8(at + 17) & u64(0xF0)) == u64(0):
                     result[0] = at - start
-                    result[1] = NOT_PLAIN
+                    result[1] = budget
                     return NOT_PLAIN
         at += 1
+    result[1] = budget
     return NOT_FOUND
 
 

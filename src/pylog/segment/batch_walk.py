@@ -12,6 +12,7 @@ Damage that only a seal shows is traced to the batch if one bit was flipped, els
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -47,6 +48,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.legacy import legacy_crc_ok
+from pylog.segment.batch_search import BatchSearch
 from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, last_neighbour
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
@@ -130,6 +132,7 @@ def _walked(segment: LogSegment, position: int, end: int, following: int | None,
     seal = _seal_of(segment)
     sealed = None if seal is None else SealedReader(seal, ahead=segment)
     walked, fault = _start(segment, position if seal is None else seal.mark_before(position)), None
+    search: BatchSearch | None = None
     while walked.position < end:
         fault = None
         for region in segment.regions(walked.position, end, verify=verify):
@@ -138,7 +141,10 @@ def _walked(segment: LogSegment, position: int, end: int, following: int | None,
                 table, fault = _as_sealed(segment, seal, sealed, region, table, fault)
             if table.shape[1]:
                 walked = _WalkState(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
-            damage = None if fault is None else _measured(segment, fault, walked.floor, end)
+            damage = None
+            if fault is not None:
+                search = search or BatchSearch(segment.file())
+                damage = _measured(segment, search, fault, walked.floor, end)
             if table.shape[1] or damage is not None:
                 yield WalkedRange(region.buffer, table, region.shift, damage)
             if damage is not None:
@@ -293,30 +299,31 @@ def possible_markers(table: Table) -> NDArray[np.bool_]:
     return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small
 
 
-def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:
-    found = next_good_batch(segment, fault.position, end, floor) if fault.end is None else fault.end if fault.end < end else None
+def _measured(segment: LogSegment, search: BatchSearch, fault: _Fault, floor: int, end: int) -> Damage:
+    found = fault.end if fault.end is not None and fault.end < end else None
+    if fault.end is None:
+        found = next_good_batch(segment, search, fault.position, end, floor)
     if found is None:
         return Damage(fault.position, end, floor, None, fault.why)
     return Damage(fault.position, found, floor, offset_at(segment, found), fault.why)
 
 
-def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) -> int | None:
+def next_good_batch(segment: LogSegment, search: BatchSearch, position: int, end: int, floor: int) -> int | None:
     """Returns the position of the first good batch after the damage at `position`, with an offset of at least `floor`.
 
     A value may contain the bytes of a whole batch, from a backup of another log for example. So a batch counts only if it begins
     where the damaged batch would end by its length, or if another batch or the segment's end follows it.
     """
-    file = segment.file()
-    declared = position + _declared_size(file.read(position, FRAME_SIZE))
+    declared = position + _declared_size(segment.file().read(position, FRAME_SIZE))
     at = position + 1
-    while (found := file.find_batch(at, end, floor)) is not None:
-        if found == declared or _is_followed(segment, found, end):
-            return _in_place(segment, found, end, floor)
+    while (found := search.find(at, end, floor)) is not None:
+        if found == declared or _is_followed(segment, search, found, end):
+            return _in_place(segment, search, found, end, floor)
         at = found + 1
     return None
 
 
-def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
+def _in_place(segment: LogSegment, search: BatchSearch, position: int, end: int, floor: int) -> int:
     """Returns the position of the first good batch from `position` on that was written there.
 
     A misplaced sector contains good batches of another place, whose offsets do not continue. Of the batches within a sector's
@@ -327,20 +334,21 @@ def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
     while found is not None:
         positions.append(found)
         after = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
-        found = segment.file().find_batch(after, min(end, position + _SECTORS), floor) if after < end else None
+        found = search.find(after, min(end, position + _SECTORS), floor) if after < end else None
     offsets = [offset_at(segment, walked) for walked in positions]
-    longest = [1] * len(positions)  # of the series that begin with each batch
-    for number in reversed(range(len(positions))):
-        later = (longest[other] for other in range(number + 1, len(positions)) if offsets[other] > offsets[number])
-        longest[number] += max(later, default=0)
-    return max(zip(longest, positions, strict=True))[1]
+    longest: list[int] = []  # of the series that begin with each batch, from the last one on
+    largest: list[int] = []  # negated: the largest offset that a series of each length begins with
+    for offset in reversed(offsets):
+        longest.append(bisect_left(largest, -offset) + 1)
+        largest[longest[-1] - 1 : longest[-1]] = [-offset]
+    return max(zip(reversed(longest), positions, strict=True))[1]
 
 
 def _declared_size(head: Bytes) -> int:
     return LOG_OVERHEAD + int.from_bytes(head[8:12].tobytes(), "big", signed=True) if len(head) >= LOG_OVERHEAD else 0
 
 
-def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
+def _is_followed(segment: LogSegment, search: BatchSearch, position: int, end: int) -> bool:
     """Returns whether a plausible frame with a later offset begins where the batch at `position` ends."""
     head = segment.file().read(position, FRAME_SIZE)
     after = position + _declared_size(head)
@@ -348,7 +356,7 @@ def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
         return after == end
     following = segment.file().read(after, FRAME_SIZE)
     if not following.any():  # preallocated zeros are no frame: they are the end of the batches
-        return segment.file().is_blank(after, end)
+        return search.is_blank(after, end)
     if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
         return False
     last = peek(segment, position)

@@ -10,18 +10,16 @@ import numpy as np
 
 from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages, data_ranges, extend
-from pylog.record import finding, kernels
+from pylog.record import kernels
 from pylog.record.ahead import one_ahead
 from pylog.record.batch import BatchScan, Table, scan_batches
-from pylog.record.format import HEADER_SIZE, LEGACY_HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, POSITION, SIZE
+from pylog.record.format import HEADER_SIZE, POSITION, SIZE
 from pylog.record.header import header_column
-from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()
 
 
 _NOTHING: Final = np.empty(0, np.uint8)
-_CANDIDATE_BYTES: Final = 256  # checking such bytes takes as long as hashing some hundred
 _LARGE_BATCH: Final = 16 << 10  # bytes: for a larger batch, reading the header alone is cheaper
 _LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # bytes: for a smaller walk, starting a thread does not pay
 
@@ -96,7 +94,7 @@ class LogFile:
 
     def copy_to(self, target: File, position: int, end: int) -> None:
         """Copies the bytes from `position` to `end` into a new file, from its start. Holes of a sparse file stay holes."""
-        with self._holes() as next_data:
+        with self.holes() as next_data:
             for start, size in data_ranges(next_data, position, end):
                 target.write(self.read(start, size).data, start - position)
         extend(target, min(end, self.size()) - position)
@@ -207,34 +205,9 @@ class LogFile:
         column = header_column(self.read(position, min(HEADER_SIZE, end - position)), position)
         return column if column is not None and _LARGE_BATCH <= column[SIZE] <= end - position else None
 
-    def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
-        """Returns the position of the first whole, good batch at or after `position` with an offset of at least `first_offset`.
-
-        Reading continues after damage this way: byte by byte, about 1 GB/s, with a limit on the bytes hashed. Holes of a sparse
-        file cost nothing.
-        """
-        with self._holes() as next_data:
-            return self._found(position, end, first_offset, next_data)
-
-    def _found(self, position: int, end: int, first_offset: int, next_data: Callable[[int], int]) -> int | None:
-        window = 4 * limits.READ_CHUNK_BYTES
-        budget = limits.RESYNC_HASHED_BYTES
-        while (position := max(position, next_data(position) - LOG_OVERHEAD)) < end:  # up to its length, a batch may be zeros
-            chunk = self.read(position, min(window, end - position))
-            at, budget = _good_batch(chunk, first_offset, budget)
-            if at is not None:
-                return position + at
-            if len(chunk) < window or budget < 0:
-                return None
-            if window < limits.SCAN_BYTES * 4:
-                window *= 4  # a good batch may be larger than the window
-            else:
-                position += window // 2
-        return None
-
     def is_blank(self, position: int, end: int) -> bool:
         """Returns whether all bytes of a range are zero. Cost: one pass over the zeros that are on the disk."""
-        with self._holes() as next_data:
+        with self.holes() as next_data:
             while (position := next_data(position)) < end:
                 part = self.read(position, min(limits.READ_CHUNK_BYTES, end - position))
                 if part.any():
@@ -243,7 +216,7 @@ class LogFile:
         return True
 
     @contextmanager
-    def _holes(self) -> Iterator[Callable[[int], int]]:
+    def holes(self) -> Iterator[Callable[[int], int]]:
         """Yields a function that returns the first position, from a given one on, outside of the holes of a sparse file."""
         if self._file is not None:
             yield self._file.next_data
@@ -282,37 +255,3 @@ def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:
         if scan.status != kernels.FULL:
             return
         position = scan.position
-
-
-def _good_batch(chunk: Bytes, first_offset: int, budget: int) -> tuple[int | None, int]:
-    """Returns the position of the first good batch in some bytes, or None, and what is left of the bytes that may be hashed.
-
-    Bytes that look like a message of an old format cost at least `_CANDIDATE_BYTES` of these.
-    """
-    result, at = np.zeros(2, np.int64), 0
-    while budget >= 0:
-        status = finding.find_batch(chunk, at, len(chunk), first_offset, budget, result)
-        at = int(result[0])
-        if status == kernels.OK:
-            return at, budget
-        if status != kernels.NOT_PLAIN:
-            return None, budget
-        entry = chunk[at : at + LOG_OVERHEAD + int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD].tobytes(), "big", signed=True)]
-        if _fits(entry):
-            budget -= len(entry)
-            if legacy_crc_ok(entry):
-                return at, budget
-        budget -= _CANDIDATE_BYTES
-        at += 1
-    return None, budget
-
-
-def _fits(entry: Bytes) -> bool:
-    """Returns whether the lengths of key and value in a message of an old format add up to its size."""
-    data = entry.data
-    at = LEGACY_HEADER_SIZE[data[MAGIC_AT]] - 8
-    for _ in range(2):
-        if at + 4 > len(entry):
-            return False
-        at += 4 + max(0, int.from_bytes(data[at : at + 4], "big", signed=True))
-    return at == len(entry)

@@ -10,6 +10,31 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="each_search_after_damage_has_the_whole_bound",
+        file="pylog/segment/batch_search.py",
+        text="            at, self._budget = int(result[0]), int(result[1])\n",
+        replacement="            at = int(result[0])\n",
+        tests=tuple(
+            "tests/test_cost_in_proportion.py::"
+            f"test_headers_that_each_claim_the_rest_of_a_file_cost_a_walk_no_more_than_some_times_the_file[{name}]"
+            for name in ("claims_between_messages", "claims_between_batches")
+        ),
+        why="A file of some megabytes with crafted headers takes hours.",
+    ),
+    Mutant(
+        name="zeros_after_batches_are_read_again_and_again",
+        file="pylog/segment/batch_search.py",
+        text="                self._budget -= len(part)\n",
+        replacement="",
+        tests=(
+            (
+                "tests/test_cost_in_proportion.py::"
+                "test_headers_that_each_claim_the_rest_of_a_file_cost_a_walk_no_more_than_some_times_the_file[batches_in_batches]"
+            ),
+        ),
+        why="A file whose batches all end before the same zeros takes the square of its size.",
+    ),
+    Mutant(
         name="a_deletion_parses_the_catalog_for_each_partition",
         file="pylog/topics/changes.py",
         text="            catalog = self._catalog.read()\n",
@@ -272,7 +297,7 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="holes_are_read",
-        file="pylog/segment/log_file.py",
+        file="pylog/segment/batch_search.py",
         text="        while (position := max(position, next_data(position) - LOG_OVERHEAD)) < end:",
         replacement="        while position < end:",
         tests=("tests/log/test_sparse_files.py::test_a_log_of_gigabytes_of_nothing_costs_what_is_there[a sealed segment-r]",),
@@ -288,9 +313,9 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="each_candidate_of_an_old_format_reads_the_rest_again",
-        file="pylog/segment/log_file.py",
-        text="        if _fits(entry):\n            budget -= len(entry)\n",
-        replacement="        if True:\n",
+        file="pylog/segment/batch_search.py",
+        text="            if _fits(entry):\n                self._budget -= len(entry)\n",
+        replacement="            if True:\n",
         tests=("tests/test_cost_in_proportion.py::test_a_batch_that_is_there_many_times_takes_time_in_proportion_to_the_file",),
         why="A file of two megabytes takes minutes to open.",
     ),
@@ -328,7 +353,7 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_batch_begins_at_the_end_of_a_hole",
-        file="pylog/segment/log_file.py",
+        file="pylog/segment/batch_search.py",
         text="next_data(position) - LOG_OVERHEAD)",
         replacement="next_data(position))",
         tests=(

@@ -24,6 +24,7 @@ from pylog.record.format import (
     CONTROL_BIT,
     LAST_OFFSET,
 )
+from pylog.segment.batch_search import BatchSearch
 from pylog.segment.batch_walk import crc_is_good, next_good_batch, offset_at
 from pylog.segment.segment import LogSegment
 
@@ -126,7 +127,8 @@ class _Reading:
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:
     """Adds to a decoder's error the offset where reading can continue, after the start of this read, so that it ends."""
-    found = next_good_batch(segment, error.position or 0, state.size_of(segment), max(error.offset or 0, start) + 1)
+    search = BatchSearch(segment.file())
+    found = next_good_batch(segment, search, error.position or 0, state.size_of(segment), max(error.offset or 0, start) + 1)
     if found is not None:
         return placed(error, segment, offset_at(segment, found))
     following = state.segments.higher(segment.base_offset)
