@@ -192,7 +192,7 @@ CONTEXT: dict[str, tuple[Any, ...]] = {
     "index/kinds.py:OFFSETS": (0, 100),
     "index/kinds.py:TIMES": (0,),
     "index/kinds.py:TRANSACTIONS": (0,),
-    "log/producer_state.py:SNAPSHOTS": (5, None),
+    "log/recovery/producer_snapshots.py:SNAPSHOTS": (5, None),
     "staging/intents.py:INTENTS": ("/data", "pylog-query.a.json"),
     "staging/file.py:INDEXES": (StagedFile("pylog-staging.a.batches", 0, 0, 0),),
 }
@@ -255,7 +255,7 @@ def aborted(count: int) -> bytes:
 DENSE: dict[str, Callable[[int], bytes]] = {
     "directory/checkpoints.py:OFFSETS": checkpoint,
     "directory/leader_epoch_cache.py:EPOCHS": epochs,
-    "log/producer_state.py:SNAPSHOTS": snapshot,
+    "log/recovery/producer_snapshots.py:SNAPSHOTS": snapshot,
     "segment/seal.py:SEALS": seal,
     "topics/catalog.py:CATALOGS": catalog,
     "staging/intents.py:INTENTS": intent,
@@ -275,7 +275,7 @@ SMALL = {  # kinds of at most a megabyte, which are not decoded into many object
 }
 SAME = {
     "directory/locks.py:BOOTS": "a boot id, and the zeros that reserve room, which become no objects",
-    "log/producer_state.py:ENTRIES": "one entry at a time",
+    "log/recovery/producer_snapshots.py:ENTRIES": "one entry at a time",
     "tools/graduate.py:NOTES": "a list of names, as in a catalog",
 }
 

@@ -300,7 +300,7 @@ SILENT = {
     "pylog.log.writing.sealing.take_back": "files of a segment that was not begun",
     "pylog.log.writing.writer.LogWriter._undo": "a failed append; the caller has the error",
     "pylog.log.recovery.loader._remove_if_there": "its caller leaves a line",
-    "pylog.log.producer_state.drop_snapshots": "its caller leaves a line",
+    "pylog.log.recovery.producer_snapshots.drop_snapshots": "its caller leaves a line",
     "pylog.directory.locks.": "the owner's name in a lock file",
     "pylog.log.writing.active_file.": "cuts what was never acknowledged: zeros that were written ahead, or a failed append",
     "pylog.topics.deleting.rename_deleted": "the deletion leaves a line when the directory is removed",

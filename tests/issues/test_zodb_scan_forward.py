@@ -17,9 +17,8 @@ from pylog import ProducerBatch
 from pylog.clock import ManualClock
 from pylog.directory.leader_epoch_cache import LeaderEpochCache
 from pylog.fs import DirectoryEntry
-from pylog.log import producer_state
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
-from pylog.log.recovery import findings, leader_epochs, loader, log_end, replay, torn_tail
+from pylog.log.recovery import findings, leader_epochs, loader, log_end, producer_snapshots, replay, torn_tail
 from pylog.log.writing import active_segment, readying
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.writer import LogWriter
@@ -38,7 +37,7 @@ PREPARATION = [  # what a writer does before its first byte
     LogWriter._open_active,
     active_segment.loaded_segment,
     readying.cut_tail,
-    producer_state.drop_snapshots,
+    producer_snapshots.drop_snapshots,
     torn_tail.set_aside,
     torn_tail._new_path,
     ActiveFile.cut,

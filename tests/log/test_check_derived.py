@@ -17,7 +17,8 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.checking.check import check_partition
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
-from pylog.log.producer_state import ProducerStateManager, encode_snapshot
+from pylog.log.producer_state import ProducerStateManager
+from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name

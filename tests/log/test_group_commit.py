@@ -119,6 +119,14 @@ def test_appends_that_come_while_one_syncs_share_one_write_one_sync_and_one_batc
     assert batch_counts(tmp_path / "t-0") == [1, 1, 20]
 
 
+def test_batches_of_several_producers_share_one_sync(log: pylog.Log, fs: HookedFileSystem) -> None:
+    before = fs.count("sync", ".log")
+    producers = [ProducerBatch(number, 0, 0) for number in range(5)]
+    calls = together(log, fs, *(partial(log.append_batch, [b"%d" % each.producer_id], producer=each) for each in producers))
+    assert [call.result.offsets for call in calls] == [range(offset, offset + 1) for offset in range(2, 7)]
+    assert fs.count("sync", ".log") - before == 2  # the leader's, and theirs
+
+
 def test_every_append_is_acknowledged_once_and_all_of_them_are_in_one_order(store: pylog.Store, fs: HookedFileSystem) -> None:
     store.create_topic("t", segment_bytes=4000)
     log = store.log("t")

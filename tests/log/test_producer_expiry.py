@@ -11,8 +11,9 @@ import pylog
 from pylog import ProducerBatch
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
-from pylog.log import producer_state
-from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot, read_snapshot, write_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager
+from pylog.log.recovery import producer_snapshots
+from pylog.log.recovery.producer_snapshots import encode_snapshot, read_snapshot, write_snapshot
 from pylog.store import Store
 from support.engines import engine_of
 from support.log.derived import parse_snapshot
@@ -138,7 +139,7 @@ def test_a_snapshot_of_many_expired_producers_opens_and_is_small_afterwards(tmp_
 
 
 def test_no_snapshot_is_written_that_would_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state.limits, "MAX_SNAPSHOT_BYTES", 10 + 3 * 46)
+    monkeypatch.setattr(producer_snapshots.limits, "MAX_SNAPSHOT_BYTES", 10 + 3 * 46)
     fs, directory = OsFileSystem(), str(tmp_path)
     for count, written in ((3, True), (4, False)):
         write_snapshot(fs, directory, ProducerStateManager((Producer(number, 0) for number in range(count)), count))
@@ -184,6 +185,6 @@ def test_two_transactions_that_a_snapshot_opens_at_one_offset_are_not_believed()
     state = ProducerStateManager([], 5)
     body = b"".join(struct.pack(">qhiqiqiq", *each[:-1]) for each in twice)
     counted = struct.pack(">i", 2) + body
-    data = struct.pack(">hI", 1, producer_state.crc32c(counted)) + counted
+    data = struct.pack(">hI", 1, producer_snapshots.crc32c(counted)) + counted
     with pytest.raises(pylog.CorruptionError):
         parse_snapshot(data, state.end_offset, "x")

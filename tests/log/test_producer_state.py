@@ -24,7 +24,8 @@ from pylog import (
 )
 from pylog.fs import OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.producer_state import Producer, ProducerStateManager, Sequenced, encode_snapshot, load_snapshot, write_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager, Sequenced
+from pylog.log.recovery.producer_snapshots import encode_snapshot, load_snapshot, write_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
 from pylog.record.types import check_producer_batch

@@ -14,7 +14,7 @@ from pylog.config import Durability
 from pylog.log.arguments import pieces_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.producer_state import OpenTransaction
-from pylog.log.writing.refitting import marker_request
+from pylog.log.writing.refitting import MarkerRequest
 from pylog.record.types import MarkerBatch, ProducerBatch, TransactionalBatch
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
@@ -31,7 +31,7 @@ def append(log: PartitionLog, epoch: int, sequence: int, *values: bytes, codec: 
 def end(log: PartitionLog, epoch: int, *, committed: bool, producer_id: int = ID) -> None:
     """Ends a transaction whose data has an epoch."""
     marker = MarkerBatch(producer_id, epoch + 1, -1)
-    log.commit(marker_request(log.clock.now_ms(), marker, 0, Durability.SYNC, committed=committed))
+    log.commit(MarkerRequest(log.clock.now_ms(), producer_id, lambda _: (marker, committed), 0, Durability.SYNC))
 
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:

@@ -20,8 +20,9 @@ from pylog.fs import File, OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import verify_store
-from pylog.log.producer_state import ProducerStateManager, encode_snapshot
+from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.header_digest import digest_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pylog
-from pylog.log.producer_state import control_record
 from pylog.record.batch import scan_batches
+from pylog.record.control_batch import control_record
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, POSITION, PRODUCER_ID, SIZE
 from pylog.tools.lost_markers import LostEnd
 from pylog.tools.repair import Repair, repair

@@ -1,4 +1,4 @@
-"""The producer state of a log: each producer's last batches and open transaction, and the `.snapshot` files.
+"""The producer state of a log: each producer's last batches and open transaction. `recovery.producer_snapshots` has its files.
 
 The state is a fold over batch headers (storage-format 6.14). One replay function serves loading, recovery and appends. The last
 stable offset is the first offset of the earliest open transaction, or the log's end. A batch that a producer sends again is
@@ -7,22 +7,21 @@ recognised by its last five batches. A snapshot has only the last one; later bat
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from pylog import limits
-from pylog.errors import CorruptionError, InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
-from pylog.fs import Bytes, FileKind, FileSystem, join, remove_derived, write_atomically
+from pylog.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
+from pylog.fs import Bytes
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.record.batch import Table
-from pylog.record.checksum import crc32c
-from pylog.record.control import ControlRecord, parse_control
-from pylog.record.decoder import RecordDecoder
+from pylog.record.control import ControlRecord
+from pylog.record.control_batch import control_record, usual_marker
+from pylog.record.few import EncodedBatch
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -36,14 +35,7 @@ from pylog.record.format import (
     TRANSACTIONAL_BIT,
 )
 from pylog.record.types import MarkerBatch, ProducerBatch, TransactionalBatch
-from pylog.segment.names import SNAPSHOT, file_name
 
-_VERSION: Final = 1
-_HEAD = struct.Struct(">hIi")
-_ENTRY = struct.Struct(">qhiqiqiq")
-_FIELDS: Final = ["id", "epoch", "sequence", "last", "delta", "timestamp", "coordinator", "first"]
-_ROW: Final = np.dtype({"names": _FIELDS, "formats": [">i8", ">i2", ">i4", ">i8", ">i4", ">i8", ">i4", ">i8"]})
-assert _ROW.itemsize == _ENTRY.size
 _BATCHES_KEPT: Final = 5  # of each producer, the number of requests that a Kafka client may have in flight
 
 
@@ -142,6 +134,19 @@ class ProducerStateManager:
         self.keep(table[PRODUCER_ID])
         return self.replay(np.frombuffer(data, np.uint8), table)
 
+    def replay_one(self, batch: EncodedBatch) -> list[AbortedTransaction]:
+        """Does the same for a single batch of a producer, in plain Python."""
+        column, key = batch.column, batch.column[PRODUCER_ID]
+        self._kept.setdefault(key, self._producers.get(key))
+        marker = usual_marker(batch.data) if column[ATTRIBUTES] & CONTROL_BIT else None
+        if marker is None and column[ATTRIBUTES] & CONTROL_BIT:
+            return self.replay(np.frombuffer(batch.data, np.uint8), batch.table)
+        self.end_offset = max(self.end_offset, column[LAST_OFFSET] + 1)
+        if marker is not None:
+            return self._end_transaction(column, marker)
+        self._take(column)
+        return []
+
     def note_published(self, end_offset: int) -> None:
         """Notes that all batches up to an offset are published, so the saved entries are no longer needed."""
         if self._kept:
@@ -176,6 +181,13 @@ class ProducerStateManager:
     def open_producers(self) -> list[Producer]:
         """Returns the producers with an open transaction, by the first offsets of these."""
         return [self._producers[key] for key in self._open.values()]
+
+    def open_transaction_of(self, producer_id: int) -> OpenTransaction | None:
+        """Returns the open transaction of a producer; None if it has none."""
+        known = self._producers.get(producer_id)
+        if known is None or known.transaction_first_offset < 0:
+            return None
+        return OpenTransaction(producer_id, known.epoch, known.transaction_first_offset)
 
     def last_marker_epoch(self, producer_id: int) -> int:
         """Returns the epoch of a producer's last batch, if that was a marker; -1 if it was not or is unknown.
@@ -273,43 +285,44 @@ class ProducerStateManager:
         """
         aborted = []
         for batch in np.flatnonzero(table[PRODUCER_ID] >= 0).tolist():
-            if int(table[BASE_OFFSET, batch]) < self.end_offset:
+            column = table[:, batch].tolist()
+            if column[BASE_OFFSET] < self.end_offset:
                 continue
-            if table[ATTRIBUTES, batch] & CONTROL_BIT:
+            if column[ATTRIBUTES] & CONTROL_BIT:
                 marker = control_record(buffer, table, batch)
                 if marker is not None and marker.ends_transaction:
-                    aborted += self._end_transaction(table, batch, marker)
+                    aborted += self._end_transaction(column, marker)
             else:
-                self._take(table, batch)
+                self._take(column)
         if table.shape[1]:
             self.end_offset = max(self.end_offset, int(table[LAST_OFFSET, -1]) + 1)
         return aborted
 
-    def _take(self, table: Table, batch: int) -> None:
-        key, base, last = (int(table[row, batch]) for row in (PRODUCER_ID, BASE_OFFSET, LAST_OFFSET))
+    def _take(self, column: Sequence[int]) -> None:
+        key, base, last = column[PRODUCER_ID], column[BASE_OFFSET], column[LAST_OFFSET]
         old = self._producers.get(key)
         first = -1 if old is None else old.transaction_first_offset
-        if table[ATTRIBUTES, batch] & TRANSACTIONAL_BIT and first < 0:
+        if column[ATTRIBUTES] & TRANSACTIONAL_BIT and first < 0:
             first = base
             self._open[base] = key
-        epoch, sequence = int(table[PRODUCER_EPOCH, batch]), int(table[BASE_SEQUENCE, batch])
+        epoch, sequence = column[PRODUCER_EPOCH], column[BASE_SEQUENCE]
         self._producers[key] = Producer(
             key,
             epoch,
             -1 if sequence < 0 else (sequence + last - base) & limits.INT32_MAX,
             last,
             last - base,
-            self.noted(int(table[MAX_TIMESTAMP, batch])),
+            self.noted(column[MAX_TIMESTAMP]),
             -1 if old is None else old.coordinator_epoch,
             first,
             old.batches[1 - _BATCHES_KEPT :] if old is not None and old.epoch == epoch else (),
         )
 
-    def _end_transaction(self, table: Table, batch: int, marker: ControlRecord) -> list[AbortedTransaction]:
+    def _end_transaction(self, column: Sequence[int], marker: ControlRecord) -> list[AbortedTransaction]:
         """Ends a producer's transaction. Adds an entry for the transaction index if it was aborted and has data (6.14.4)."""
-        key, offset = int(table[PRODUCER_ID, batch]), int(table[LAST_OFFSET, batch])
-        epoch, timestamp = int(table[PRODUCER_EPOCH, batch]), self.noted(int(table[MAX_TIMESTAMP, batch]))
-        old = self._producers.get(key, Producer(key, epoch))
+        key, offset = column[PRODUCER_ID], column[LAST_OFFSET]
+        epoch, timestamp = column[PRODUCER_EPOCH], self.noted(column[MAX_TIMESTAMP])
+        old = self._producers.get(key) or Producer(key, epoch)
         first = old.transaction_first_offset
         kept = old if old.epoch == epoch else Producer(key, epoch)
         self._producers[key] = kept._replace(
@@ -318,9 +331,9 @@ class ProducerStateManager:
         if first < 0:
             return []
         del self._open[first]
-        stable = self.first_unstable_offset
         if marker.type != CONTROL_ABORT:
             return []
+        stable = self.first_unstable_offset
         return [AbortedTransaction(key, first, offset, offset + 1 if stable is None else stable)]
 
 
@@ -338,159 +351,3 @@ def _check_follows(batch: ProducerBatch, known: Producer) -> None:
     if known.transaction_first_offset >= 0 and not belongs:
         message = f"{sent}: its transaction is open since offset {known.transaction_first_offset}; end that transaction first"
         raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
-
-
-def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
-    """Returns the control record of a batch; None if compaction emptied it."""
-    decoder = RecordDecoder(("key", "value"), verify=False)
-    single = np.ascontiguousarray(table[:, batch : batch + 1])
-    for frame in (*decoder.feed(buffer, single), *decoder.finish()):
-        return parse_control(frame.column(0)[0].as_py(), frame.column(1)[0].as_py())
-    return None
-
-
-# ---- snapshots ---------------------------------------------------------------------------------------------------------------
-
-
-def encode_snapshot(state: ProducerStateManager) -> bytes:
-    """Returns the content of a `.snapshot` file (storage-format 3.10).
-
-    >>> encode_snapshot(ProducerStateManager()).hex()
-    '000148674bc700000000'
-    """
-    body = b"".join(_ENTRY.pack(*producer[:-1]) for producer in state.producers)
-    counted = struct.pack(">i", len(body) // _ENTRY.size) + body
-    return struct.pack(">hI", _VERSION, crc32c(counted)) + counted
-
-
-class Idleness(NamedTuple):
-    """The expiry of producers: `expiration_ms` of idle time at `now_ms`, both in milliseconds."""
-
-    now_ms: int
-    expiration_ms: int
-
-
-ONLY_OPEN: Final = Idleness(limits.INT64_MAX, 0)  # for readers, which need only producers with open transactions
-
-
-def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | None = None) -> ProducerStateManager | None:
-    """Reads a producer snapshot; None if there is none.
-
-    Args:
-        fs, directory, offset: identify the file.
-        idle: skips expired producers; those without a timestamp count as idle from now on.
-
-    Raises:
-        CorruptionError: the snapshot cannot be used.
-
-    Cost: 1 µs for each producer that has not expired.
-    """
-    path = join(directory, file_name(offset, SNAPSHOT))
-    data, fault, *_ = SNAPSHOTS.fetch_derived(fs, path, offset)
-    if fault is not None:
-        raise CorruptionError(f"{path} cannot be used: {fault}; an older one is used", path=path)
-    return None if data is None else SNAPSHOTS.parsed(data, path, offset, idle)
-
-
-def _state_of(data: bytes, path: str, offset: int, idle: Idleness | None) -> ProducerStateManager:
-    _check_snapshot(data, path)
-    rows = np.frombuffer(data, _ROW, offset=_HEAD.size)
-    if not _are_possible(rows, offset):
-        raise CorruptionError(f"{path} has numbers that no log of {offset} offsets has; an older one is used", path=path)
-    if idle is not None:
-        stamps = np.where(rows["timestamp"] < 0, idle.now_ms, np.minimum(rows["timestamp"], idle.now_ms))
-        kept = (rows["first"] >= 0) | (idle.now_ms - stamps < idle.expiration_ms)
-        rows = rows[kept].copy()
-        rows["timestamp"] = stamps[kept]
-    return ProducerStateManager((Producer(*fields) for fields in rows.tolist()), offset)
-
-
-def most_bytes(offset: int) -> int:
-    """Returns the most bytes of a snapshot: each producer in it has a record of its own below the snapshot's offset.
-
-    >>> most_bytes(1), most_bytes(1 << 40) == limits.MAX_SNAPSHOT_BYTES
-    (56, True)
-    """
-    return min(limits.MAX_SNAPSHOT_BYTES, _HEAD.size + offset * _ENTRY.size)
-
-
-SNAPSHOTS: Final = FileKind("a producer snapshot", _state_of, most_bytes, "an older one is used")
-
-
-def _are_possible(rows: Any, offset: int) -> bool:
-    """Returns whether entries are possible in a log that ends at an offset."""
-    ids, firsts = rows["id"], rows["first"][rows["first"] >= 0]
-    within = (rows["last"] >= -1) & (rows["last"] < offset) & (rows["first"] >= -1) & (rows["first"] < offset)
-    counts = (rows["sequence"] >= -1) & (rows["delta"] >= 0) & (rows["delta"] <= rows["last"] + 1)
-    distinct = np.unique(ids).size == ids.size and np.unique(firsts).size == firsts.size
-    return bool((within & counts & (ids >= 0)).all()) and distinct
-
-
-def snapshot_entries(data: bytes, path: str) -> Iterator[Producer]:
-    """Returns the entries of a snapshot, in file order.
-
-    Raises:
-        CorruptionError: an unknown version, a wrong CRC or count.
-    """
-    _check_snapshot(data, path)
-    return (Producer(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
-
-
-ENTRIES: Final = FileKind("a producer snapshot", snapshot_entries, most_bytes, "an older one is used")
-
-
-def _check_snapshot(data: bytes, path: str) -> None:
-    if len(data) < _HEAD.size:
-        raise CorruptionError(f"{path} is too short for a producer snapshot", path=path)
-    version, crc, count = _HEAD.unpack_from(data)
-    if version != _VERSION or crc != crc32c(data[6:]) or len(data) != _HEAD.size + count * _ENTRY.size:
-        raise CorruptionError(f"{path} is not a valid producer snapshot; an older one is used", path=path)
-
-
-def load_snapshot(
-    fs: FileSystem, directory: str, offsets: Iterable[int], start_offset: int, end_offset: int, idle: Idleness | None = None
-) -> tuple[ProducerStateManager, list[str]]:
-    """Returns the newest usable snapshot in (start, end], else an empty state at the log start; and the faults of others."""
-    complaints: list[str] = []
-    for offset in sorted((offset for offset in offsets if start_offset < offset <= end_offset), reverse=True):
-        try:
-            found = read_snapshot(fs, directory, offset, idle)
-        except CorruptionError as error:
-            complaints.append(str(error))
-            continue
-        if found is not None:
-            return found, complaints
-    return ProducerStateManager(end_offset=start_offset), complaints
-
-
-def write_snapshot(fs: FileSystem, directory: str, state: ProducerStateManager) -> None:
-    """Writes a snapshot, named by the state's end offset; offset 0 has none (storage-format 3.10.4).
-
-    A state with more producers than a reader accepts is not written: the batch headers after an older snapshot replace it.
-    """
-    if state.end_offset > 0 and state.count <= (limits.MAX_SNAPSHOT_BYTES - _HEAD.size) // _ENTRY.size:
-        write_atomically(fs, directory, file_name(state.end_offset, SNAPSHOT), encode_snapshot(state))
-
-
-def drop_snapshots(
-    fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int, bases: Collection[int] = ()
-) -> list[str]:
-    """Removes snapshots after the log end, left by an unfinished truncation, because new records will reach their offsets.
-
-    Also removes superseded ones, as Kafka does at loading: each clean shutdown leaves a snapshot at the log end. The newest one
-    and those at the `bases` of segments stay (groups-and-transactions 5.7).
-
-    Returns:
-        The names of the removed files after the log end.
-    """
-    known = sorted(offsets)
-    stale = [file_name(offset, SNAPSHOT) for offset in known if offset > end_offset]
-    superseded = [offset for offset in known if offset <= end_offset][:-1]
-    for offset in superseded if bases else ():
-        if offset not in bases:
-            remove_derived(fs, join(directory, file_name(offset, SNAPSHOT)))  # without a sync: it does no harm if it comes back
-    for name in stale:
-        remove_derived(fs, join(directory, name))
-    if stale:
-        fs.sync_directory(directory)
-    return stale

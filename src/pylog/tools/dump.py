@@ -23,7 +23,7 @@ from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.log.durable_point import CUTS, CUTS_AT, SLOT_SIZE, SLOTS
-from pylog.log.producer_state import ENTRIES
+from pylog.log.recovery.producer_snapshots import ENTRIES
 from pylog.record.compression import codec_name
 from pylog.record.control import parse_control
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT

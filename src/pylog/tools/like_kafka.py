@@ -14,7 +14,8 @@ import numpy as np
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
 from pylog.fs import FileSystem, guarded
-from pylog.log.producer_state import ENTRIES, Producer
+from pylog.log.producer_state import Producer
+from pylog.log.recovery.producer_snapshots import ENTRIES
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.compression import codec_name

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pylog import limits
-from pylog.log.producer_state import control_record
 from pylog.record.batch import Table, scan_batches
+from pylog.record.control_batch import control_record
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,

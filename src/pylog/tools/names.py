@@ -11,7 +11,7 @@ from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFai
 from pylog.fs import FILES, FileKind, FileSystem, absolute, base_name, join, parent_of
 from pylog.index import kinds
 from pylog.log.durable_point import SLOTS
-from pylog.log.producer_state import SNAPSHOTS
+from pylog.log.recovery.producer_snapshots import SNAPSHOTS
 from pylog.segment.names import (
     DURABLE_POINT,
     INDEX,

@@ -30,7 +30,8 @@ from pylog.directory.leader_epoch_cache import (
 from pylog.directory.locks import StoreLocks
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, copy_range, join, write_atomically
-from pylog.log.producer_state import ProducerStateManager, load_snapshot, write_snapshot
+from pylog.log.producer_state import ProducerStateManager
+from pylog.log.recovery.producer_snapshots import load_snapshot, write_snapshot
 from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
 from pylog.segment.batch_walk import walk

@@ -28,9 +28,9 @@ class Buffer:
 
     def __init__(self, topic: Topic, batch_size: int) -> None:
         self._topic = topic.name
-        self._partitions = np.array(topic.partition_ids, np.int64)
-        self._known = frozenset(topic.partition_ids)
-        self._partitioner = DefaultPartitioner(batch_size)
+        self._ids = topic.partition_ids
+        self._batch_size = batch_size
+        self._partitioner: DefaultPartitioner | None = None  # made when a key, or chance, has to decide
 
     def split(self, items: Sequence[Any], partition: int | None, now_ms: int) -> Iterator[tuple[TopicPartition, Piece]]:
         """Returns the rows of a list of records, by partition. Records are as for `Log.append_many`."""
@@ -39,8 +39,8 @@ class Buffer:
         rows = rows_of(items, now_ms)
         if partition is not None:
             yield self._named(partition), rows
-        elif len(self._known) == 1:
-            yield self._named(int(self._partitions[0])), rows
+        elif len(self._ids) == 1:
+            yield self._named(self._ids[0]), rows
         else:
             keys = pa.array([item[0] if isinstance(item, tuple) else None for item in items], pa.binary())
             for chosen, chosen_rows in self._by_partition(self._choose(keys, rows)):
@@ -50,8 +50,8 @@ class Buffer:
         """Returns the rows of an Arrow table, by partition. Columns are as for `Log.append_arrow`."""
         for batch in table.to_batches() if isinstance(table, pa.Table) else [table]:
             for rows in rows_from_arrow(batch, now_ms):
-                if partition is not None or len(self._known) == 1:
-                    yield self._named(int(self._partitions[0]) if partition is None else partition), rows
+                if partition is not None or len(self._ids) == 1:
+                    yield self._named(self._ids[0] if partition is None else partition), rows
                     continue
                 plain = plain_batch(batch)
                 keys = plain.column("key") if "key" in plain.schema.names else pa.nulls(len(rows), pa.binary())
@@ -59,15 +59,21 @@ class Buffer:
                     for part in rows_from_arrow(plain.take(pa.array(chosen_rows)), now_ms):
                         yield chosen, part
 
+    def has(self, partition: int) -> bool:
+        """Whether the topic had a partition when it was read."""
+        return partition in self._ids
+
     def _named(self, partition: int) -> TopicPartition:
-        if partition not in self._known:
-            names = f"its partitions are {sorted(self._known)[:20]}"
+        if not self.has(partition):
+            names = f"its partitions are {list(self._ids[:20])}"
             raise UnknownTopicOrPartitionError(f"topic {self._topic!r} has no partition {partition!r}; {names}")
         return TopicPartition(self._topic, partition)
 
     def _choose(self, keys: pa.BinaryArray, rows: Piece) -> Indexes:
+        if self._partitioner is None:
+            self._partitioner = DefaultPartitioner(self._batch_size)
         sizes = np.full(len(keys), max(1, rows.size_bound // max(1, len(keys))), np.int64)
-        return self._partitions[self._partitioner.choose(keys, sizes, len(self._partitions))]
+        return np.array(self._ids, np.int64)[self._partitioner.choose(keys, sizes, len(self._ids))]
 
     def _by_partition(self, chosen: Indexes) -> Iterator[tuple[TopicPartition, Indexes]]:
         for partition in np.unique(chosen).tolist():

@@ -7,6 +7,7 @@ holds the locks of two partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -22,12 +23,13 @@ from pylog.errors import (
 )
 from pylog.log.partition_log import PartitionLog
 from pylog.log.producer_state import OpenTransaction
-from pylog.log.writing.refitting import marker_request
+from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
 from pylog.log_manager import LogManager
 from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
 from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
+from pylog.transactions.crew import Crew
 from pylog.transactions.deadlines import OpenedAt, TransactionDeadlines
 from pylog.transactions.markers import Marker
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
@@ -50,6 +52,7 @@ class TransactionCoordinator:
 
     Attributes:
         topic: the states of the transactional ids.
+        crew: makes the calls of one step for several partitions at once.
     """
 
     def __init__(self, manager: LogManager, config: TransactionsConfig, clock: Clock, owners: TransactionOwners) -> None:
@@ -59,6 +62,7 @@ class TransactionCoordinator:
         self.topic = TransactionsTopic(manager, config, clock)
         self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
         self._overdue: frozenset[OpenedAt] = frozenset()
+        self.crew = Crew(clock)
 
     # ---- an incarnation ------------------------------------------------------------------------------------------------------
 
@@ -197,8 +201,8 @@ class TransactionCoordinator:
         if synced:
             self.topic.make_durable(prepared.transactional_id)
         epoch = self.topic.coordinator_epoch(prepared.transactional_id)
-        for partition in prepared.partitions:
-            self._write_marker(partition, prepared, epoch, level)
+        calls = [partial(self._write_marker, each, prepared, epoch, level) for each in prepared.partitions]
+        self.crew.results(calls, syncs=synced)
         now_ms = self._clock.now_ms()
         made = self.topic.change(
             prepared.transactional_id, lambda current: states.complete(current, prepared, now_ms), Durability.OS
@@ -208,26 +212,23 @@ class TransactionCoordinator:
     def _write_marker(
         self, partition: TopicPartition, prepared: TransactionMetadata, coordinator_epoch: int, level: Durability
     ) -> None:
-        try:
-            log = self._manager.log(*partition)
-            with log.exclusively():
-                epoch = _open_epoch(log, prepared.producer_id)
-                marker = markers.marker_for(prepared, epoch)
-                if marker is not None:
-                    self._append_marker(log, marker, coordinator_epoch, level)
-                elif level == Durability.SYNC:
-                    log.flush()  # another process may have written it, and not synced it
-        except UnknownTopicOrPartitionError:
-            return  # the topic was deleted
+        """Appends the marker that a partition needs. If another process has written it, only syncs it at `SYNC`."""
+
+        def choose(found: OpenTransaction | None) -> tuple[MarkerBatch, bool] | None:
+            return _batch_of(markers.marker_for(prepared, None if found is None else found.epoch))
+
+        with suppress(UnknownTopicOrPartitionError):  # the topic was deleted
+            self._append_marker(self._manager.log(*partition), prepared.producer_id, choose, coordinator_epoch, level)
 
     def abort_orphan(self, log: PartitionLog, mine: ProducerIdAndEpoch) -> bool:
         """Aborts an older open transaction of the same producer in a partition (rule 4). Returns whether there was one."""
         own = (found for found in open_transactions(log) if found.producer_id == mine.producer_id)
         return any(self._abort_orphan(log, found) for found in own if found.epoch < mine.producer_epoch)
 
-    def _append_marker(self, log: PartitionLog, marker: Marker, coordinator_epoch: int, level: Durability) -> None:
-        batch = MarkerBatch(marker.producer_id, marker.epoch, -1)
-        log.commit(marker_request(self._clock.now_ms(), batch, coordinator_epoch, level, committed=marker.is_commit))
+    def _append_marker(
+        self, log: PartitionLog, producer_id: int, choose: ChooseMarker, coordinator_epoch: int, level: Durability
+    ) -> None:
+        log.commit(MarkerRequest(self._clock.now_ms(), producer_id, choose, coordinator_epoch, level))
 
     # ---- what dead processes have left ---------------------------------------------------------------------------------------
 
@@ -289,13 +290,19 @@ class TransactionCoordinator:
         return self._owners.is_alive(owner.byte)
 
     def _abort_orphan(self, log: PartitionLog, orphan: OpenTransaction) -> bool:
-        with log.exclusively():
-            if orphan not in open_transactions(log):
-                return False
-            self._append_marker(log, markers.orphan_marker(orphan.producer_id, orphan.epoch), 0, Durability.OS)
-        facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
-        trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")
-        return True
+        found: list[OpenTransaction] = []
+
+        def choose(now: OpenTransaction | None) -> tuple[MarkerBatch, bool] | None:
+            if now != orphan:
+                return None
+            found.append(orphan)
+            return _batch_of(markers.orphan_marker(orphan.producer_id, orphan.epoch))
+
+        self._append_marker(log, orphan.producer_id, choose, 0, Durability.OS)
+        if found:
+            facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
+            trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")
+        return bool(found)
 
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
@@ -304,11 +311,8 @@ def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
     return [OpenTransaction(each.producer_id, each.epoch, each.transaction_first_offset) for each in found]
 
 
-def _open_epoch(log: PartitionLog, producer_id: int) -> int | None:
-    """Returns the epoch of a producer's open transaction, ready to write its marker. Raises CorruptionError for a damaged log."""
-    with log.writer().current() as writer:
-        found = writer.producers.open_transactions()
-    return next((each.epoch for each in found if each.producer_id == producer_id), None)
+def _batch_of(marker: Marker | None) -> tuple[MarkerBatch, bool] | None:
+    return None if marker is None else (MarkerBatch(marker.producer_id, marker.epoch, -1), marker.is_commit)
 
 
 def _facts(state: TransactionMetadata) -> dict[str, Any]:

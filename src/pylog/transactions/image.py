@@ -126,6 +126,10 @@ class TransactionsImage:
         """Takes one record that this process has just appended."""
         self.take(offset, key, value)
 
+    def take_state(self, offset: int, value: bytes, known: TransactionMetadata) -> None:
+        """Takes the record of a state that this process has just appended."""
+        self._put(known.transactional_id, StateEntry(offset, value, known.producer_id, known.state, None, known))
+
     def take(self, offset: int, key: bytes | None, value: bytes | None, *, written: bool = False) -> bool:  # noqa: ARG002
         """Takes one record. Returns False if its key cannot be used: then it is skipped and counted.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
 
 from pylog import trace
@@ -22,6 +22,16 @@ from pylog.topics.topic import Topic
 from pylog.transactions import states
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner
+
+_TOPIC_MAX_AGE_S: Final = 1.0
+
+
+class KnownTopic(NamedTuple):
+    """A topic as it was read at a time of the monotonic clock, and the store's count of topic changes before that."""
+
+    topic: Topic
+    read_at: float
+    changes: int
 
 
 class Incarnation:
@@ -58,6 +68,7 @@ class Incarnation:
         self._offsets = offsets
         self._coordinator = coordinator
         self._timeout_ms = timeout_ms
+        self._topics: dict[str, KnownTopic] = {}
         self._next: ProducerIdAndEpoch | None = None  # numbers of the next transaction, if the last one is complete
         self._last: ProducerIdAndEpoch | None = None  # numbers of the last one
 
@@ -72,12 +83,38 @@ class Incarnation:
         return found is not None and found.outcome == "open"
 
     def topic(self, name: str) -> Topic:
-        """Returns a topic."""
-        return self._manager.topic(name)
+        """Returns a topic as it was within the last second, unless this process has changed it since, or it was deleted.
 
-    def batch_limit(self, partition: TopicPartition) -> int:
-        """Returns the largest size of a batch of a partition, in bytes. Cost: one small read."""
-        return limit_of(self._manager.known_log(partition).config)
+        Cost: one small read, and once a second a listing of the directory.
+        """
+        now, changes = self.clock.monotonic(), self._manager.topic_changes  # before the topic is read
+        known = self._topics.get(name)
+        if known is not None and known.changes == changes and now - known.read_at < _TOPIC_MAX_AGE_S:
+            first = TopicPartition(name, known.topic.partition_ids[0])
+            if not self._manager.known_log(first).was_deleted():
+                return known.topic
+        return self.topic_now(name)
+
+    def topic_now(self, name: str) -> Topic:
+        """Returns a topic as it is now. Cost: a listing of the directory."""
+        now, changes = self.clock.monotonic(), self._manager.topic_changes
+        self._topics = {name: each for name, each in self._topics.items() if now - each.read_at < _TOPIC_MAX_AGE_S}
+        known = self._topics[name] = KnownTopic(self._manager.topic(name), now, changes)
+        return known.topic
+
+    def at_once(self, calls: Sequence[Callable[[], object]], level: Durability) -> None:
+        """Makes the calls of one step for several partitions, so that their syncs are begun together."""
+        self._coordinator.crew.results(calls, syncs=level == Durability.SYNC)
+
+    def batch_limit(self, partition: TopicPartition, *, now: bool = False) -> int:
+        """Returns the largest size of a batch of a partition, in bytes, by the options that its log applies.
+
+        Args:
+            partition: the partition.
+            now: true for the topic's options as they are now, which costs one small read.
+        """
+        log = self._manager.known_log(partition)
+        return limit_of(log.config if now else log.writer().source.options.now.config)
 
     # ---- the steps of a transaction ------------------------------------------------------------------------------------------
 

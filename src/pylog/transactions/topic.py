@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability, TransactionsConfig
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, PylogError
 from pylog.internal_topic import InternalTopic
 from pylog.log.partition_log import PartitionLog
+from pylog.log.writing.refitting import ChosenRequest
 from pylog.log_manager import LogManager
+from pylog.record.few import Piece, few_rows
 from pylog.replayed_partition import ReplayedPartition
 from pylog.transactions.image import TransactionsImage
 from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata
@@ -21,11 +26,42 @@ LOGGER: Final = logging.getLogger("pylog.transactions")
 Transition = Callable[[TransactionMetadata | None], TransactionMetadata | None]
 
 
+class _UnderWayError(PylogError):
+    """A state cannot be decided now, because of another thread: try again. Callers never see it."""
+
+
+class _Decision:
+    """A change of the state of an id.
+
+    Attributes:
+        transactional_id, now_ms, transition: as for `TransactionsPartition.change`.
+        after: the next state, once it is decided.
+        request: appends it.
+    """
+
+    __slots__ = ("_record", "after", "now_ms", "request", "transactional_id", "transition")
+
+    def __init__(self, transactional_id: str, now_ms: int, transition: Transition) -> None:
+        self.transactional_id = transactional_id
+        self.now_ms = now_ms
+        self.transition = transition
+        self.after: TransactionMetadata | None = None
+        self.request: ChosenRequest
+        self._record: tuple[bytes, bytes] | None = None
+
+    def record(self, after: TransactionMetadata) -> tuple[bytes, bytes]:
+        """Returns the key and the value of the record of the next state."""
+        if self._record is None:
+            self._record = format_key(self.transactional_id), format_value(after)
+        return self._record
+
+
 class TransactionsPartition(ReplayedPartition[TransactionsImage]):
     """The transactional ids in one partition of `__transaction_state`."""
 
     def __init__(self, open_log: Callable[[], PartitionLog], directory: str, number: int) -> None:
         super().__init__(open_log, directory, number, TransactionsImage)
+        self._decided: deque[_Decision] = deque()  # in the order of their records; under the guard
 
     def state_of(self, transactional_id: str) -> TransactionMetadata | None:
         """Returns the last state of an id; None if it has none. Cost: one pread if nothing has changed."""
@@ -45,12 +81,48 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
         Returns:
             What `transition` has returned.
         """
-        with self.exclusively() as image:
-            before = image.state_of(transactional_id)
-            after = transition(before)
-            if after is not None and after is not before:
-                self.append([(format_key(transactional_id), format_value(after))], now_ms, level)
-            return after
+        while True:
+            with self._guard:
+                self._caught_up()  # most of the work before the lock is taken
+            decision = _Decision(transactional_id, now_ms, transition)
+            request = decision.request = ChosenRequest(now_ms, partial(self._decide, decision), level)
+            try:
+                self._log.commit(request)
+            except _UnderWayError:
+                continue
+            finally:
+                with self._guard:
+                    self._take_decided()
+            return decision.after
+
+    def _decide(self, decision: _Decision) -> Piece | None:
+        """Decides the next state of an id, and returns its record. Called under the log's lock.
+
+        Elsewhere the log's lock may be waited for inside the guard, so the guard is not waited for without an end here.
+        """
+        if not self._guard.acquire(timeout=limits.LONGEST_SLEEP_S):
+            raise _UnderWayError("another thread reads the states")
+        try:
+            self._take_decided()
+            if any(other.transactional_id == decision.transactional_id for other in self._decided):
+                raise _UnderWayError("another thread changes the state of the same id")
+            before = self._caught_up().state_of(decision.transactional_id)
+            decision.after = decision.transition(before)
+            if decision.after is None or decision.after is before:
+                return None
+            self._decided.append(decision)
+            return few_rows([(decision.now_ms, *decision.record(decision.after), ())])
+        finally:
+            self._guard.release()
+
+    def _take_decided(self) -> None:
+        """Adds the records that were decided and written to the image, so that they are not read again. Under the guard."""
+        while self._decided and (request := self._decided[0].request).done:
+            decision = self._decided.popleft()
+            written = request.acknowledgement  # None if it has failed: if it is in the log nevertheless, the next replay finds it
+            if written is not None and decision.after is not None and self._position == written.offsets.start:
+                self._image.take_state(written.offsets.start, decision.record(decision.after)[1], decision.after)
+                self._position = written.offsets.stop
 
     def undecided(self) -> list[TransactionMetadata]:
         """Returns the states of the ids whose transactions are open or prepared."""
@@ -69,8 +141,15 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
         return state.durable_offset == state.end_offset
 
     def leader_epoch(self) -> int:
-        """Returns the leader epoch of new records, which is the coordinator's epoch in markers (transactions 3.5)."""
-        with self._log.writer().current() as writer:
+        """Returns the leader epoch of new records, which is the coordinator's epoch in markers (transactions 3.5).
+
+        Cost: one pread, if only this process has written since the last append.
+        """
+        side = self._log.writer()
+        known = side.writer
+        if known is not None and not self._log.may_have_changed():
+            return known.leader_epoch
+        with side.current() as writer:
             return writer.leader_epoch
 
     def _report(self, offset: int, why: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
@@ -16,6 +17,7 @@ from pylog.errors import (
     InvalidRecordError,
     InvalidTransactionStateError,
     PylogError,
+    RecordTooLargeError,
     StorageFailedError,
 )
 from pylog.factory_made import FactoryMade
@@ -173,7 +175,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             PylogError: as `append`.
         """
         self._check_open()
-        buffer, number = self._buffer_of(topic), _checked_partition(partition)
+        number = _checked_partition(partition)
+        buffer = self._buffer_of(topic, number)
         self._add(buffer.split(checked_items(items), number, self._incarnation.clock.now_ms()))
 
     def append_arrow(self, topic: str, data: Any, *, partition: int | None = None) -> None:
@@ -190,7 +193,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._check_open()
         if not isinstance(data, pa.Table | pa.RecordBatch):
             raise InvalidRecordError(f"append_arrow takes a pyarrow.Table or RecordBatch, not {type(data).__name__}")
-        buffer, number = self._buffer_of(topic), _checked_partition(partition)
+        number = _checked_partition(partition)
+        buffer = self._buffer_of(topic, number)
         self._add(buffer.split_table(data, number, self._incarnation.clock.now_ms()))
 
     def send_offsets(self, group: str | ConsumerGroupMetadata | GroupConsumer, offsets: Offsets | None = None) -> None:
@@ -220,13 +224,15 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         if wanted:
             self._offsets[known[:2]] = pending
 
-    def _buffer_of(self, topic: str) -> Buffer:
+    def _buffer_of(self, topic: str, partition: int | None) -> Buffer:
         found = self._buffers.get(topic)
         if found is None:
             check_topic_name(topic)
             if topic in INTERNAL_TOPICS:
                 raise internal_topic(topic, self._incarnation.path)
             found = self._buffers[topic] = Buffer(self._incarnation.topic(topic), _BATCH_SIZE)
+        if partition is not None and not found.has(partition):  # it may have been added since
+            found = self._buffers[topic] = Buffer(self._incarnation.topic_now(topic), _BATCH_SIZE)
         return found
 
     def _add(self, parts: Iterable[tuple[TopicPartition, Piece]]) -> None:
@@ -253,16 +259,34 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             self._failure = error
             raise
 
-    def _write(self) -> None:
-        partitions = list(self._waiting)
-        if not partitions:
+    def _write(self, offsets: Iterable[PendingCommit] = ()) -> None:
+        """Writes the buffered records, and offsets. All partitions are registered in one step, and written at once."""
+        calls = {partition: [partial(self._put_all, partition)] for partition in self._waiting}
+        for pending in offsets:
+            partition = pending.partition()
+            calls.setdefault(partition, []).append(partial(self._put_offsets, partition, pending))
+        if not calls:
             return
-        self._register(partitions)
-        for partition in partitions:
-            for rows in batches_of(self._waiting[partition], self._incarnation.batch_limit(partition)):
-                self._put(partition, rows)
-            del self._waiting[partition]
+        self._register(list(calls))
+        self._incarnation.at_once([partial(_each, of_partition) for of_partition in calls.values()], self._level)
+        self._waiting.clear()
         self._waiting_bytes = 0
+
+    def _put_all(self, partition: TopicPartition) -> None:
+        for rows in batches_of(self._waiting[partition], self._incarnation.batch_limit(partition)):
+            try:
+                self._put(partition, rows)
+            except RecordTooLargeError:  # another process has lowered the topic's limit
+                for part in batches_of([rows], self._incarnation.batch_limit(partition, now=True)):
+                    self._put(partition, part)
+
+    def _put(self, partition: TopicPartition, rows: Piece) -> None:
+        batch = self._next_batch(partition)
+        self._note(partition, self._incarnation.append(partition, batch, rows, self._compression, self._level))
+
+    def _put_offsets(self, partition: TopicPartition, offsets: PendingCommit) -> None:
+        batch = self._next_batch(partition)
+        self._note(partition, self._incarnation.append_offsets(partition, batch, offsets, self._level))
 
     def _register(self, partitions: Sequence[TopicPartition]) -> None:
         """Makes partitions known in `__transaction_state` before anything of the transaction is in them."""
@@ -273,10 +297,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         for partition in partitions:
             self._sequences.setdefault(partition, 0)
 
-    def _put(self, partition: TopicPartition, rows: Piece) -> None:
-        batch = self._next_batch(partition)
-        self._note(partition, self._incarnation.append(partition, batch, rows, self._compression, self._level))
-
     def _next_batch(self, partition: TopicPartition) -> TransactionalBatch:
         assert self._mine is not None
         return TransactionalBatch(*self._mine, self._sequences[partition])
@@ -284,14 +304,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
     def _note(self, partition: TopicPartition, offsets: range) -> None:
         self._written.setdefault(partition, []).append(offsets)
         self._sequences[partition] += len(offsets)
-
-    def _write_offsets(self) -> None:
-        for offsets in self._offsets.values():
-            partition = offsets.partition()
-            self._register([partition])
-            batch = self._next_batch(partition)
-            self._note(partition, self._incarnation.append_offsets(partition, batch, offsets, self._level))
-        self._offsets.clear()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -306,12 +318,11 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             SyncFailedError: the outcome is unknown until the store is opened again.
             PylogError: as `flush`.
 
-        Cost: at `SYNC`, two syncs for each partition, and two more.
+        Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together.
         """
         self._check_open()
         try:
-            self._write()
-            self._write_offsets()
+            self._write(self._offsets.values())
         except BaseException as error:
             self._failure = error
             raise
@@ -384,6 +395,11 @@ def _positions_of(group: object) -> Offsets:
         raise InvalidArgumentError("offsets are missing; give them, or a consumer, whose positions are then taken")
     positions = {partition: group.position(partition) for partition in group.assignment()}
     return {partition: offset for partition, offset in positions.items() if offset is not None}
+
+
+def _each(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 def _checked_partition(partition: Any) -> int | None:

@@ -39,7 +39,8 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.limits import INT64_MAX
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint, parse_slot
-from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager
+from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.checksum import crc32c
 from pylog.record.compression import compress, decompress

@@ -211,11 +211,14 @@ class Explorer:
         self.violations: list[str] = []
 
     def explore(self, steps: Sequence[str], segment_bytes: int, *, subsets: int, cuts: int, most: int = 1 << 60) -> None:
-        """Opens the crash states of a run in a random order, at most so many, until a promise is broken."""
+        """Opens crash states of a run, at most so many, drawn at random, until a promise is broken."""
         recording = recorded(steps, segment_bytes=segment_bytes)
         crashes = list(crashes_of(recording, self.rng, subsets=subsets, cuts=cuts))
-        for crash in self.rng.sample(crashes, min(most, len(crashes))):
-            state = Moment.of(recording, crash.after).state(crash)[0], recording.known_after(crash.after)
+        moment = Moment(recording)
+        for crash in sorted(self.rng.sample(crashes, min(most, len(crashes))), key=lambda drawn: drawn.after):
+            while moment.after < crash.after:
+                moment.advance()
+            state = moment.state(crash)[0], recording.known_after(crash.after)
             if state in self.opened:
                 continue
             self.opened.add(state)

@@ -22,7 +22,8 @@ import pylog
 from pylog import limits
 from pylog.clock import ManualClock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
-from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager
+from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
 from pylog.testing import FaultyFileSystem, LogModel, MemoryFileSystem, Promise
 from pylog.testing.disk import Image

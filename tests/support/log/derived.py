@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pylog.log.producer_state import SNAPSHOTS, ProducerStateManager
+from pylog.log.producer_state import ProducerStateManager
+from pylog.log.recovery.producer_snapshots import SNAPSHOTS
 from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_reason, is_foreign
 
 if TYPE_CHECKING:

@@ -252,7 +252,7 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="each_shutdown_leaves_a_snapshot",
-        file="pylog/log/producer_state.py",
+        file="pylog/log/recovery/producer_snapshots.py",
         text="    for offset in superseded if bases else ():",
         replacement="    for offset in ():",
         tests=("tests/test_what_grows.py::test_a_log_that_is_opened_and_closed_each_day_keeps_few_producer_snapshots",),

@@ -136,7 +136,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_marker_needs_the_options_leave",
         file="pylog/log/writing/refitting.py",
-        text="    if isinstance(request.producer, MarkerBatch):  # a transaction must end, whatever the options are\n",
+        text="    if isinstance(request, MarkerRequest):  # a transaction must end, whatever the options are\n",
         replacement="    if False:\n",
         tests=(
             "tests/transactions/test_transactions.py::test_a_transaction_ends_also_where_the_options_accept_no_batch_any_more[commit]",
@@ -272,5 +272,37 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
             "tests/transactions/test_guards.py::test_an_internal_topic_is_not_deleted_while_the_state_of_an_id_cannot_be_read[__transaction_state]",
         ),
         why="The decision of a commit that was answered is deleted with a record that a later version wrote.",
+    ),
+    Mutant(
+        name="a_second_batch_is_checked_before_the_first_is_there",
+        file="pylog/log/writing/group_commit.py",
+        text="            if numbers is not None and numbers.producer_id in numbered:\n",
+        replacement="            if False:\n",
+        tests=("tests/log/test_group_commit.py::test_requests_of_all_sorts_stay_in_the_order_in_which_they_came",),
+        why="A batch that a producer sends twice in one group is appended twice.",
+    ),
+    Mutant(
+        name="two_states_of_an_id_are_decided_at_once",
+        file="pylog/transactions/topic.py",
+        text="            if any(other.transactional_id == decision.transactional_id for other in self._decided):\n",
+        replacement="            if False:\n",
+        tests=("tests/transactions/test_cost.py::test_two_threads_that_change_the_state_of_one_id_do_it_one_after_the_other",),
+        why="The second state is decided without the first, and takes its place.",
+    ),
+    Mutant(
+        name="partitions_that_were_added_are_not_seen",
+        file="pylog/transactions/transaction.py",
+        text="        if partition is not None and not found.has(partition):  # it may have been added since\n",
+        replacement="        if False:\n",
+        tests=("tests/transactions/test_cost.py::test_a_partition_that_another_store_has_added_is_written_to_at_once",),
+        why="A transaction refuses a partition that is a second old.",
+    ),
+    Mutant(
+        name="an_unusual_marker_is_read_as_the_usual_one",
+        file="pylog/record/control_batch.py",
+        text="if frame == _USUAL_FRAME and kind in (CONTROL_ABORT, CONTROL_COMMIT) else None",
+        replacement="if kind in (CONTROL_ABORT, CONTROL_COMMIT) else None",
+        tests=("tests/record/test_control.py::test_a_marker_of_another_form_is_decoded",),
+        why="Other versions of a control record are read by the wrong bytes.",
     ),
 )

@@ -24,8 +24,8 @@ from pylog.log.checking.report import (
     read_checkpoints,
 )
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint
-from pylog.log.producer_state import read_snapshot
 from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.producer_snapshots import read_snapshot
 from pylog.log.recovery.tier import has_tier
 from pylog.segment import names
 from pylog.segment.batch_walk import walk

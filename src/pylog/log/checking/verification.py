@@ -30,8 +30,9 @@ from pylog.log.checking.report import (
     of_error,
     read_checkpoints,
 )
-from pylog.log.producer_state import Producer, ProducerStateManager, read_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.producer_snapshots import read_snapshot
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import POSITION, SIZE
 from pylog.segment.batch_walk import WalkedRange, walk

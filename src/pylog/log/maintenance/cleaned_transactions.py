@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.producer_state import Producer, control_record
+from pylog.log.producer_state import Producer
 from pylog.record.batch import Bytes, Table
+from pylog.record.control_batch import control_record
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,

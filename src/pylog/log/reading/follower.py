@@ -18,10 +18,11 @@ from pylog.clock import Clock
 from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
-from pylog.log.producer_state import ONLY_OPEN, Producer, ProducerStateManager
+from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
 from pylog.log.recovery.loader import deleted, listing, load
+from pylog.log.recovery.producer_snapshots import ONLY_OPEN
 from pylog.log.recovery.replay import producers_at_end
 from pylog.log.state import LogState, SegmentView, first_state
 from pylog.record import kernels

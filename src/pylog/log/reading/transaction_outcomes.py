@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.producer_state import control_record
 from pylog.log.reading.good_batches import Batches, OffsetRange, good_batches, placed
 from pylog.log.state import LogState
 from pylog.record.batch import Bytes, Table
+from pylog.record.control_batch import control_record
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -9,9 +9,10 @@ import numpy as np
 from pylog import trace
 from pylog.fs import FileSystem
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.producer_state import Idleness, ProducerStateManager, load_snapshot
+from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.producer_snapshots import Idleness, load_snapshot
 from pylog.record.format import PRODUCER_ID
 from pylog.segment.batch_walk import crc_is_good, possible_markers, walk
 from pylog.segment.segment import LogSegment

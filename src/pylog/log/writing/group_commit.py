@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import InvalidTransactionStateError, ProducerError, PylogError, RecordTooLargeError
+from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.recovery.loaded import Source
-from pylog.log.writing.refitting import refit
+from pylog.log.writing.refitting import DecidedRequest, refit
 from pylog.log.writing.requests import Group, Request, Requests, encoded_group, grouped
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
@@ -111,34 +111,35 @@ class GroupCommit:
             yield request
 
     def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
-        """Groups plain requests. A producer's request is alone, because its sequence is checked against the log before it."""
-        plain: list[Request] = []
+        """Groups requests. A producer's second one begins another group, because its numbers are checked after the first."""
+        together: list[Request] = []
+        numbered: set[int] = set()
         for request in requests:
-            if request.producer is None:
-                plain.append(request)
+            numbers = request.producer
+            if numbers is not None and numbers.producer_id in numbered:
+                yield grouped(together, writer.state.end_offset)
+                together, numbered = [], set()
+            if (numbers is not None or isinstance(request, DecidedRequest)) and self._is_settled(request, writer):
                 continue
-            if plain:
-                yield grouped(plain, writer.state.end_offset)
-                plain = []
-            if not self._is_settled(request, writer):
-                yield grouped([request], writer.state.end_offset)
-        if plain:
-            yield grouped(plain, writer.state.end_offset)
+            if numbers is not None:
+                numbered.add(numbers.producer_id)
+            together.append(request)
+        if together:
+            yield grouped(together, writer.state.end_offset)
 
     @staticmethod
     def _is_settled(request: Request, writer: LogWriter) -> bool:
-        """Returns whether a producer's batch needs no write: it is a duplicate, or is refused."""
-        assert request.producer is not None
+        """Returns whether a request needs no write: it is a duplicate, decides to append nothing, or is refused."""
         writer.stop.check()  # otherwise records that the previous group failed to write would count as duplicates
         try:
-            known = writer.producers.check(request.producer, request.count)
-        except (ProducerError, InvalidTransactionStateError) as error:  # raised by the requesting thread
+            known = _known_offsets(request, writer)
+        except PylogError as error:  # raised by the requesting thread
             request.refuse(error)
             return True
         if known is not None:
             if request.level == Durability.SYNC:
                 writer.flush()  # it may have a lower durability, or no acknowledgement yet
-            request.acknowledge(range(known.first_offset, known.last_offset + 1), request.level, duplicate=True)
+            request.acknowledge(known, request.level, duplicate=True)
         return known is not None
 
     def _commit_group(self, group: Group, writer: LogWriter) -> None:
@@ -166,3 +167,16 @@ class GroupCommit:
         except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
             return error
         return None
+
+
+def _known_offsets(request: Request, writer: LogWriter) -> range | None:
+    """Returns the offsets of records that need no write; None if the request's records must be written.
+
+    Raises:
+        PylogError: the request is refused.
+    """
+    if isinstance(request, DecidedRequest):
+        return None if request.decide(writer.producers) else range(0)
+    assert request.producer is not None
+    known = writer.producers.check(request.producer, request.count)
+    return None if known is None else range(known.first_offset, known.last_offset + 1)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from pylog import trace
 from pylog.config import TopicConfig
 from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, epoch_after, make_header
-from pylog.log.producer_state import drop_snapshots
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.producer_snapshots import drop_snapshots
 from pylog.log.recovery.torn_tail import set_aside
 from pylog.log.state import LogState
 from pylog.log.writing.active_file import ActiveFile

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pylog.config import Durability
 from pylog.errors import InvalidRecordError
 from pylog.log.options import Options, level_given
+from pylog.log.producer_state import OpenTransaction, ProducerStateManager
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.log.writing.requests import Request
 from pylog.record.builder import BatchEncoder
 from pylog.record.control import end_transaction_record
 from pylog.record.few import Piece, few_rows, joined_rows, least_bound
 from pylog.record.types import MarkerBatch, ProducerBatch
+
+ChooseMarker = Callable[[OpenTransaction | None], tuple[MarkerBatch, bool] | None]
 
 
 def fitted(
@@ -55,20 +58,76 @@ def spliced(
     return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))
 
 
-def marker_request(
-    now_ms: int, marker: MarkerBatch, coordinator_epoch: int, durability: Durability, *, committed: bool
-) -> Request:
-    """Creates a request to append a marker, which ends a transaction (storage-format 1.8).
+class DecidedRequest(Request):
+    """A request whose records are decided under the partition's lock, so that what they depend on cannot change any more."""
+
+    __slots__ = ()
+
+    def decide(self, producers: ProducerStateManager) -> bool:
+        """Decides, from the current producer state. Returns False if there is nothing to append.
+
+        Raises:
+            PylogError: the request fails with it.
+        """
+        raise NotImplementedError
+
+
+class MarkerRequest(DecidedRequest):
+    """A request to append a marker that ends a producer's open transaction.
 
     Args:
         now_ms: the wall clock, in milliseconds.
-        marker: its producer and epoch.
+        producer_id: of the producer.
+        choose: called under the partition's lock with the open transaction of the producer, or None. Returns the marker's
+            numbers, and true to commit; or None to append nothing.
         coordinator_epoch: of the transaction's coordinator.
-        durability: of the marker.
-        committed: true to commit, false to abort.
+        durability: of the marker, or, if nothing is appended, of the records so far.
     """
-    rows = few_rows([(now_ms, *end_transaction_record(coordinator_epoch, committed=committed), ())])
-    return Request([rows], BatchEncoder(), durability, marker, True, asked=("none", durability), now_ms=now_ms)
+
+    __slots__ = ("_choose", "_coordinator_epoch", "_producer_id")
+
+    def __init__(
+        self, now_ms: int, producer_id: int, choose: ChooseMarker, coordinator_epoch: int, durability: Durability
+    ) -> None:
+        number = MarkerBatch(producer_id, 0, -1)  # the epoch is not known yet
+        super().__init__([], BatchEncoder(), durability, number, True, asked=("none", durability), now_ms=now_ms)
+        self._choose = choose
+        self._coordinator_epoch = coordinator_epoch
+        self._producer_id = producer_id
+
+    def decide(self, producers: ProducerStateManager) -> bool:
+        chosen = self._choose(producers.open_transaction_of(self._producer_id))
+        if chosen is None:
+            return False
+        self.producer, committed = chosen
+        rows = few_rows([(self.now_ms, *end_transaction_record(self._coordinator_epoch, committed=committed), ())])
+        self.pieces, self.count, self.size = [rows], 1, rows.size_bound
+        return True
+
+
+class ChosenRequest(DecidedRequest):
+    """A request to append records that are chosen under the partition's lock, as one batch.
+
+    Args:
+        now_ms: the wall clock, in milliseconds.
+        choose: called under the partition's lock. Returns the records; or None to append nothing.
+        durability: of the records.
+    """
+
+    __slots__ = ("_choose",)
+
+    def __init__(self, now_ms: int, choose: Callable[[], Piece | None], durability: Durability) -> None:
+        super().__init__([], BatchEncoder(), durability, whole=True, asked=(None, durability), now_ms=now_ms)
+        self._choose = choose
+
+    def decide(self, producers: ProducerStateManager) -> bool:  # noqa: ARG002 - as `DecidedRequest` has it
+        rows = self._choose()
+        if rows is None:
+            return False
+        assert isinstance(self.encoder, BatchEncoder)
+        self.pieces = checked_pieces([rows], self.encoder, self.now_ms, _owner_of(None, True))
+        self.count, self.size = len(rows), rows.size_bound
+        return True
 
 
 def refit(request: Request, options: Options, now_ms: int) -> None:
@@ -80,7 +139,7 @@ def refit(request: Request, options: Options, now_ms: int) -> None:
         now_ms: the wall clock at the commit: finished batches are checked by it. Rows are checked by the time of their request.
     """
     compression, durability = request.asked
-    if isinstance(request.producer, MarkerBatch):  # a transaction must end, whatever the options are
+    if isinstance(request, MarkerRequest):  # a transaction must end, whatever the options are
         request.options = options
         return
     if isinstance(request.encoder, FinishedBatches):

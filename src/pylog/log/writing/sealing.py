@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pylog.clock import Clock
 from pylog.errors import NO_ROOM, StorageFailedError
 from pylog.fs import FileSystem, join, remove_derived
-from pylog.log.producer_state import ProducerStateManager, write_snapshot
+from pylog.log.producer_state import ProducerStateManager
 from pylog.log.recovery.loaded import Source
+from pylog.log.recovery.producer_snapshots import write_snapshot
 from pylog.log.writing.active_segment import ActiveSegment, new_segment
 from pylog.segment.names import LOG, SNAPSHOT, file_name
 

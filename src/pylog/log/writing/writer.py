@@ -254,7 +254,7 @@ class LogWriter:
         self.put_ms = now_ms
         self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
-            active.aborted += self.producers.replay_written(batch.data, batch.table)
+            active.aborted += self.producers.replay_one(batch)
 
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes and indexes some batches of a piece."""
