@@ -90,6 +90,7 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
     "pylog.open_clients -> pylog.consumer.options": "as the consumer",
     "pylog.store_parts -> pylog.groups.admin": "as the consumer",
     "pylog.store_parts -> pylog.transactions.admin": "as the consumer",
+    "pylog.store_parts -> pylog.transactions.checking": "as the consumer",
     "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
     "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
     "pylog.open_clients -> pylog.producer.config": "as the consumer",

@@ -334,7 +334,7 @@ class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
 
         Cost: about 3 GB/s without `records`; memory for one batch.
         """
-        return self._manager.verify(rate_limit, progress, records=records)
+        return self._parts.verify(rate_limit, progress, records=records)
 
     # ---- clients -------------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 from pylog.clock import Clock
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
+from pylog.log.checking.report import Report
+from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
 from pylog.log_manager import LogManager
 from pylog.monitoring.measured import Measures
@@ -83,6 +85,14 @@ class StoreParts:
                 clients = self.clients
                 self._transactions = transaction_admin(self.manager, self._options.transactions, lambda: clients.transactions)
             return self._transactions
+
+    def verify(self, rate_limit: float | None, progress: Progress | None, *, records: bool) -> Report:
+        """See `Store.verify`."""
+        from pylog.transactions.checking import transaction_findings
+
+        report = self.manager.verify(rate_limit, progress, records=records)
+        with self.manager.gate:
+            return report.with_findings(transaction_findings(self.transactions(), self.manager))
 
     def close(self) -> None:
         """See `Store.close`."""

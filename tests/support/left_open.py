@@ -35,10 +35,16 @@ def leave_decided(store: Store, transactional_id: str, *, topic: str = "out", pa
 
 
 def leave_hanging(
-    store: Store, *, producer_id: int = BROKERS_PRODUCER, epoch: int = 3, topic: str = "out", partition: int = 0
+    store: Store,
+    *,
+    producer_id: int = BROKERS_PRODUCER,
+    epoch: int = 3,
+    topic: str = "out",
+    partition: int = 0,
+    age_ms: int = 0,
 ) -> int:
     """Appends one record of a producer's transaction that no transactional id has. Returns its offset."""
-    log, now_ms = manager_of(store).log(topic, partition), manager_of(store).clock.now_ms()
+    log, now_ms = manager_of(store).log(topic, partition), manager_of(store).clock.now_ms() - age_ms
     rows = [few_rows([(now_ms, None, b"hanging", ())])]
     batch = TransactionalBatch(producer_id, epoch, 0)
     return log.append(now_ms, rows, durability=Durability.OS, producer=batch, atomic=True).offsets.start

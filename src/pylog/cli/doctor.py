@@ -40,7 +40,8 @@ class Answer(NamedTuple):
 
 @command(PROGRAM)
 def doctor(store: Annotated[str | None, Parameter(name="STORE")] = None, /, *, json: Json = False) -> int | None:
-    """Checks Python, the libraries and the cache of compiled kernels; and a directory's file system, locks and files.
+    """Checks Python, the libraries and the cache of compiled kernels; and a directory's file system, locks, files and
+    open transactions.
 
     The command writes nothing to the directory. The exit code is 1 if there is a problem.
 
@@ -144,6 +145,19 @@ def _directory(path: str) -> Iterator[Answer]:
         yield from _withheld_locks(path)
     yield from _locks(path)
     yield from _background(path)
+    yield from _transactions(path)
+
+
+def _transactions(path: str) -> Iterator[Answer]:
+    """Reports the transactions that hold the last stable offset of a partition."""
+    from pylog.cli.doctor_transactions import held_partitions
+
+    held, errors = held_partitions(path)
+    for each in held:
+        yield Answer("transaction", each.what, "problem" if each.hangs else "note", each.advice)
+    if errors:
+        found = f"the open transactions of {len(errors)} partitions cannot be read"
+        yield Answer("transaction", found, "note", f"{errors[0]}; pylog verify {path} finds all damage")
 
 
 def _background(path: str) -> Iterator[Answer]:

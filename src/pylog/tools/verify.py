@@ -17,14 +17,17 @@ from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
 from pylog.log.checking.report import BEHIND, GOOD, HARMLESS, FileVerdict, Partition, ReadPartition, Report, of_error
 from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.recovery.findings import Finding
+from pylog.opening import open_store
 from pylog.record.format import SIZE
 from pylog.segment import names
 from pylog.segment.batch_walk import is_preallocated, walk
+from pylog.store import manager_of
 from pylog.tools.names import is_directory, named_file, segment_at
 from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of, targets
 from pylog.tools.trailing_bytes import trailing_bytes
 from pylog.topics.catalog import CATALOG, read_catalog
 from pylog.topics.checking import check_catalog
+from pylog.transactions.checking import transaction_findings
 
 SOUND: Final = 0
 DAMAGED: Final = 1
@@ -42,6 +45,8 @@ _ADVICE: Final = {
     BEHIND: "nothing is lost: the next writer moves the bytes aside; or remove them now: pylog repair skip {directory}",
     "leftover": "nothing: the next writer removes it",
     "remote": "nothing: the broker serves these records; pylog reads only local segments",
+    "transaction": "nothing is lost: pylog transactions lists, settles and aborts it",
+    "undecodable": "read it with the version that wrote it, or restore the directory from a copy",
     "state": "verify again; if the finding stays, another program is changing the directory",
 }
 _KNOWN: Final = (names.DURABLE_POINT, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
@@ -155,6 +160,7 @@ def verify(
         report = report.with_findings(trailing_bytes(files, target, read, report, alone=alone))
     if found and root == absolute(path):
         report = report.with_findings(_check_catalog(files, root, report))
+        report = report.with_findings(_check_transactions(files, root, time))
     return _judged(files, found, reads, report)
 
 
@@ -165,6 +171,13 @@ def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
     except PylogError as error:
         return [of_error(error, join(root, CATALOG))]
     return [finding for finding in check_catalog(fs, root, catalog, quiet=False) if finding not in report.findings]
+
+
+def _check_transactions(fs: FileSystem, root: str, clock: Clock) -> list[Finding]:
+    """Checks the states of transactional ids. A directory that cannot be opened has findings already."""
+    with contextlib.suppress(PylogError), open_store(root, "r", fs=fs, clock=clock) as store:
+        return transaction_findings(store.transactions, manager_of(store))
+    return []
 
 
 # ---- one file ----------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.factory_made import FactoryMade
+from pylog.fs import join
 from pylog.log.producer_state import OpenTransaction, Producer
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
@@ -100,9 +101,8 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             faults: Faults = dict(failed.items())
             seen = list[TransactionDescription]()
             for number, (known, unreadable) in found.items():
-                faults |= {
-                    name: CorruptionError(f"{TRANSACTION_STATE_TOPIC}-{number}: {why}") for name, why in unreadable.items()
-                }
+                path = join(self._manager.path, f"{TRANSACTION_STATE_TOPIC}-{number}")
+                faults |= {each: CorruptionError(f"{path}: {why}", path=path) for each, why in unreadable.items()}
                 seen += [described(each, self._owner(each), now_ms) for each in known]
         chosen = [each for each in seen if not wanted or each.state in wanted]
         return sorted(chosen, key=lambda each: each.transactional_id), faults
@@ -356,6 +356,12 @@ def _is_known(state: TransactionMetadata, partition: TopicPartition, opened: Ope
 
 def _transaction_of(given: OpenTransactionDescription) -> OpenTransaction:
     return OpenTransaction(given.producer_id, given.producer_epoch, given.start_offset)
+
+
+def missing_partitions(manager: LogManager, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Returns those of some partitions that do not exist."""
+    topics = manager.topics()
+    return [key for key in partitions if key.topic not in topics or key.partition not in topics[key.topic].partition_ids]
 
 
 def transaction_admin(

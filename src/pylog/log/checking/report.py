@@ -8,6 +8,7 @@ The kinds of findings, in addition to those of recovery ("torn", "corrupt", "mis
 * "leftover": a file that should have been removed.
 * "foreign": pylog's metadata of a file is stale, because another program has written it. A segment counts as unsealed.
 * "unmade": a partition that was not created yet, and by all signs never existed.
+* "undecodable", "transaction": of the states of transactional ids (`transactions.checking`).
 * "behind": bytes after the end of a log that is not open, without a record.
 """
 
@@ -34,7 +35,7 @@ from pylog.segment.segment import LogSegment, vanished
 GOOD: Final = "good"
 BEHIND: Final = "behind"
 # Bytes after an end were never acknowledged; records in remote storage are served by the broker.
-HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
+HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", "transaction", BEHIND})
 ATTEMPTS: Final = 3
 LONGEST_CHANGE_S: Final = 2.0  # after that, the process that started a change of segments counts as dead
 _NAP_S: Final = 0.005
