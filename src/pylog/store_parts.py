@@ -78,21 +78,23 @@ class StoreParts:
 
     def transactions(self) -> TransactionAdmin:
         """See `Store.transactions`."""
-        from pylog.transactions.admin import transaction_admin
+        from pylog.transactions import admin
 
         with self._guard:
             if self._transactions is None:
                 clients = self.clients
-                self._transactions = transaction_admin(self.manager, self._options.transactions, lambda: clients.transactions)
+                self._transactions = admin.transaction_admin(
+                    self.manager, self._options.transactions, lambda: clients.transactions
+                )
             return self._transactions
 
     def verify(self, rate_limit: float | None, progress: Progress | None, *, records: bool) -> Report:
         """See `Store.verify`."""
-        from pylog.transactions.checking import transaction_findings
+        from pylog.transactions import checking
 
         report = self.manager.verify(rate_limit, progress, records=records)
         with self.manager.gate:
-            return report.with_findings(transaction_findings(self.transactions(), self.manager))
+            return report.with_findings(checking.transaction_findings(self.transactions(), self.manager))
 
     def close(self) -> None:
         """See `Store.close`."""
