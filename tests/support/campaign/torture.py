@@ -27,6 +27,11 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "system": ("system_faults:run", {}, "faults below Python: full disks, limits, lying calls"),
     "crashes": ("explorer:run", {}, "states of the disk that crashes leave, and crashes of their recoveries"),
     "commits": ("transaction_crashes:run", {}, "crashes of runs with transactions: each is there whole or not at all"),
+    "copies": (
+        "group_kills:run",
+        {},
+        "members of a group that copy in transactions, killed, stopped and replaced: each record once",
+    ),
     "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
