@@ -96,18 +96,15 @@ def test_the_time_index_is_full_one_entry_early() -> None:
     table = equal_batches(10, 100, first_timestamp=0)
     left = []
     for batch in range(10):
-        left.append((builder.entries_left(48), builder.is_full(48)))
+        left.append(builder.entries_left(48))
         builder.add(table, batch + 1, first=batch)
     # 48 bytes are six offset entries and four time entries, of which the last is kept for `finish`.
-    assert left[:5] == [(3, False), (3, False), (2, False), (1, False), (0, True)]
-    assert not builder.is_full(10 << 20)
+    assert left[:5] == [3, 3, 2, 1, 0]
 
 
 def test_the_offset_index_is_full_at_its_last_entry() -> None:
-    builder = built(equal_batches(3, 100), 0)
-    assert not builder.is_full(24)
-    builder = built(equal_batches(4, 100), 0)
-    assert builder.is_full(24)
+    assert built(equal_batches(3, 100), 0).entries_left(24) > 0
+    assert built(equal_batches(4, 100), 0).entries_left(24) == 0
 
 
 def test_many_entries_grow_the_tables_and_keep_old_snapshots() -> None:
@@ -157,16 +154,6 @@ def test_reopening_restarts_the_byte_count_and_takes_the_time_from_the_index() -
     assert offset_entries(reopened) == []  # with the 5000 bytes before, batch 5 would have an entry
     reopened.finish()
     assert time_entries(reopened) == [(44, 4), (47, 7)]
-
-
-def test_appending_works_after_a_truncation() -> None:
-    table = equal_batches(10, 100, first_timestamp=0)
-    whole = built(table, 0)
-    rest = SegmentIndexBuilder.reopened(whole.offset_index().truncated(5), whole.time_index().truncated(5), 0)
-    assert (offset_entries(rest)[-1], rest.max_timestamp) == ((4, 400), 4)
-    rest.add(table, 10, first=5)
-    assert offset_entries(rest) == [entry for entry in offset_entries(whole) if entry[0] != 5]
-    assert offset_entries(whole)[4] == (5, 500)
 
 
 def test_written_indexes_read_back() -> None:

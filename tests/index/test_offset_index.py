@@ -82,16 +82,6 @@ def test_fetch_upper_bound() -> None:
     assert index.upper_bound_offset(2**40) is None
 
 
-def test_truncation_keeps_what_lies_before_the_offset() -> None:
-    index = index_of(*((offset, offset) for offset in range(BASE + 1, BASE + 10)))
-    assert len(index.truncated(BASE + 12)) == 9
-    assert index.truncated(BASE + 10).last == (BASE + 9, BASE + 9)
-    assert index.truncated(BASE + 9).last == (BASE + 8, BASE + 8)
-    assert index.truncated(BASE + 5).truncated(BASE + 8).last == (BASE + 4, BASE + 4)
-    assert len(index.truncated(BASE)) == len(index.truncated(0)) == 0
-    assert len(index) == 9
-
-
 @pytest.mark.slow
 def test_an_entry_at_the_base_offset_is_sane() -> None:
     assert index_of((BASE, 61)).lookup(BASE) == (BASE, 61)

@@ -53,14 +53,6 @@ def test_an_entry_that_is_not_there_is_an_error(slot: int) -> None:
         index_of(*TENS).entry(slot)
 
 
-def test_truncation_is_by_offset() -> None:
-    index = index_of(*TENS)
-    assert len(index.truncated(BASE + 251)) == 25
-    assert index.truncated(BASE + 250).last == (240, BASE + 240)
-    assert index.truncated(BASE + 95).last == (90, BASE + 90)
-    assert len(index.truncated(BASE + 10)) == 0
-
-
 @pytest.mark.parametrize(
     ("data", "count", "damaged"),
     [

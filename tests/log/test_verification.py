@@ -345,7 +345,7 @@ def transactional(tmp_path: Path) -> Path:
 
 def entries_of(path: Path) -> list[AbortedTransaction]:
     index, _ = TransactionIndex.from_bytes(int(path.stem), np.frombuffer(path.read_bytes(), np.uint8))
-    return [index.entry(number) for number in range(len(index))]
+    return list(index.entries)
 
 
 @pytest.mark.parametrize("lost", [0, -1])

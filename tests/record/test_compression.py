@@ -25,10 +25,9 @@ from pylog.record.compression import (
     compress,
     compress_bound,
     compress_into,
-    decompress,
 )
 from pylog.record.format import CODEC_GZIP, CODEC_LZ4, CODEC_NAMES, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
-from support.record.payloads import ALL, TEXT, XERIAL, each_codec, noise, packed, text, unpacked, zstd_frame
+from support.record.payloads import ALL, TEXT, XERIAL, decompress, each_codec, noise, packed, text, unpacked, zstd_frame
 from support.reference.legacy import lz4_stored, snappy_block, snappy_stored
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a way that Python deprecates

@@ -21,11 +21,10 @@ from pylog.errors import CorruptionError, DecompressionLimitError, PylogError
 from pylog.record.compression import (
     Scratch,
     codec_name,
-    decompress,
     decompress_into,
 )
 from pylog.record.format import CODEC_GZIP, CODEC_LZ4, CODEC_SNAPPY, CODEC_ZSTD
-from support.record.payloads import ALL, REAL, TEXT, XERIAL, each_codec, noise, packed, text, unpacked, zstd_frame
+from support.record.payloads import ALL, REAL, TEXT, XERIAL, decompress, each_codec, noise, packed, text, unpacked, zstd_frame
 from support.reference.legacy import Message, entry
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a way that Python deprecates

@@ -185,19 +185,6 @@ class SegmentIndexBuilder:
         times: int = segment_index_bytes // TIME_ENTRY_SIZE - 1 - self._numbers[TIME_COUNT]
         return max(0, min(offsets, times))
 
-    def is_full(self, segment_index_bytes: int) -> bool:
-        """Returns whether the segment must roll before the next append because an index is full. O(1).
-
-        Args:
-            segment_index_bytes: the topic's limit on an index file.
-
-        Spec: storage-format 6.3.1.
-
-        >>> SegmentIndexBuilder(0).is_full(10 << 20)
-        False
-        """
-        return self.entries_left(segment_index_bytes) == 0
-
     def offset_index(self) -> OffsetIndex:
         """Returns a snapshot of the offset index; later appends do not change it. O(1)."""
         return OffsetIndex(self.base_offset, self._offset_view, int(self._state[OFFSET_COUNT]))

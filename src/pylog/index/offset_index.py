@@ -136,19 +136,5 @@ class OffsetIndex(EntryTable):
         """The last entry, or (base offset, 0) of an empty index (4.5.7). O(1)."""
         return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
 
-    def truncated(self, offset: int) -> OffsetIndex:
-        """Returns the index without the entries from `offset` on. The table is shared, and its bytes do not change.
-
-        Returns:
-            A view. O(log n).
-
-        Spec: storage-format 4.6.
-
-        >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
-        >>> len(index.truncated(5)), len(index.truncated(6))
-        (0, 1)
-        """
-        return OffsetIndex(self.base_offset, self.table, self._count_before(offset))
-
     def _at(self, index: int) -> OffsetPosition | None:
         return self.entry(index) if index < self.count else None

@@ -50,8 +50,8 @@ class SkipList(Generic[T]):
 
     >>> segments = SkipList([(0, "first"), (100, "second")])
     >>> segments.insert(250, "third")
-    >>> segments.floor(249), segments.higher(250), len(segments)
-    ((100, 'second'), None, 3)
+    >>> segments.floor(249), segments.last, len(segments)
+    ((100, 'second'), (250, 'third'), 3)
     """
 
     __slots__ = ("_head", "_insertions")
@@ -80,20 +80,13 @@ class SkipList(Generic[T]):
         >>> SkipList([(0, "a"), (100, "b")]).floor(99)
         (0, 'a')
         """
-        return self._item(self._neighbours(key)[0])
-
-    def higher(self, key: int) -> tuple[int, T] | None:
-        """Returns the item with the smallest key above `key`, or None. O(log n).
-
-        >>> SkipList([(0, "a"), (100, "b")]).higher(0)
-        (100, 'b')
-        """
-        return self._item(self._neighbours(key)[1])
-
-    @property
-    def first(self) -> tuple[int, T] | None:
-        """Returns the item with the smallest key, or None."""
-        return self._item(self._head.links[0])
+        node = self._head
+        for level in reversed(range(_LEVELS)):
+            following = node.links[level]
+            while following is not None and following.key <= key:
+                node = following
+                following = node.links[level]
+        return None if node is self._head else (node.key, node.value)
 
     @property
     def last(self) -> tuple[int, T] | None:
@@ -115,7 +108,7 @@ class SkipList(Generic[T]):
 
         >>> segments = SkipList[str]()
         >>> segments.insert(5, "five")
-        >>> segments.first
+        >>> segments.last
         (5, 'five')
         """
         path = self._path(key)
@@ -156,16 +149,6 @@ class SkipList(Generic[T]):
             assert below is None or set(nodes) <= set(below), f"level {level} is not part of the one below"
             below = nodes
 
-    def _neighbours(self, key: int) -> tuple[_Node[T], _Node[T] | None]:
-        """Returns the last node whose key is at most `key`, perhaps the head, and the node after it."""
-        node, following = self._head, None
-        for level in reversed(range(_LEVELS)):
-            following = node.links[level]
-            while following is not None and following.key <= key:
-                node = following
-                following = node.links[level]
-        return node, following
-
     def _path(self, key: int) -> list[_Node[T]]:
         """Returns the last node below `key` of each level. For the writer only."""
         path, node = [self._head] * _LEVELS, self._head
@@ -176,9 +159,6 @@ class SkipList(Generic[T]):
                 following = node.links[level]
             path[level] = node
         return path
-
-    def _item(self, node: _Node[T] | None) -> tuple[int, T] | None:
-        return None if node is None or node is self._head else (node.key, node.value)
 
     def _nodes(self, level: int) -> Iterator[_Node[T]]:
         node = self._head.links[level]

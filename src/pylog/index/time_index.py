@@ -94,17 +94,3 @@ class TimeIndex(EntryTable):
     def last(self) -> TimestampOffset:
         """The last entry, which has the largest timestamp; (-1, base offset) for an empty index (5.3 rule 4). O(1)."""
         return self.entry(self.count - 1) if self.count else TimestampOffset(-1, self.base_offset)
-
-    def truncated(self, offset: int) -> TimeIndex:
-        """Returns the index without the entries from `offset` on. The table is shared, and its bytes do not change.
-
-        Returns:
-            A view. O(log n).
-
-        Spec: storage-format 5.6.
-
-        >>> index = TimeIndex(0, read_only(bytes.fromhex("00000000000454c300000005")), 1)
-        >>> len(index.truncated(5)), len(index.truncated(6))
-        (0, 1)
-        """
-        return TimeIndex(self.base_offset, self.table, self._count_before(offset))

@@ -189,15 +189,6 @@ class ProducerStateManager:
             return None
         return OpenTransaction(producer_id, known.epoch, known.transaction_first_offset)
 
-    def last_marker_epoch(self, producer_id: int) -> int:
-        """Returns the epoch of a producer's last batch, if that was a marker; -1 if it was not or is unknown.
-
-        >>> ProducerStateManager([Producer(7, 3)]).last_marker_epoch(7)
-        3
-        """
-        known = self._producers.get(producer_id)
-        return known.epoch if known is not None and known.last_sequence < 0 and known.transaction_first_offset < 0 else -1
-
     def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
         """Checks whether a batch may be appended.
 

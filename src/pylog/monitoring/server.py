@@ -18,7 +18,6 @@ from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.monitoring.requests import Answer, RequestError, ScrapeRequest, head_of, is_loopback, wanted_format
 
-DEFAULT_PORT: Final = 9308
 _LONGEST_REQUEST: Final = 8 << 10  # bytes
 _MOST_CONNECTIONS: Final = 64
 _DEADLINE_S: Final = 10.0  # for a request and its answer

@@ -32,7 +32,6 @@ __all__ = [
     "compress",
     "compress_bound",
     "compress_into",
-    "decompress",
     "decompress_into",
 ]
 
@@ -146,32 +145,6 @@ class Scratch:
     def _allocate(self, capacity: int) -> None:
         self._buffer = np.empty(0, np.uint8)  # frees the old buffer before allocating the new one
         self._buffer = np.empty(self._reserve + min(capacity, self._limit), np.uint8)
-
-
-def decompress(
-    codec: int, source: BytesLike, *, limit: int = limits.MAX_BATCH_DECOMPRESSED_BYTES, magic: int = 2, reserve: int = 0
-) -> Bytes:
-    """Decompresses one payload into a new buffer; for many payloads, use a `Scratch` (storage-format 1.10).
-
-    Args:
-        codec: bits 0 to 2 of the batch's attributes.
-        source: the compressed bytes.
-        limit: the most bytes that the payload may decompress to.
-        magic: the format of the enclosing message.
-        reserve: bytes left free before the payload.
-
-    Returns:
-        The free bytes followed by the payload.
-
-    Raises:
-        CorruptionError: the bytes are not valid for that codec.
-        DecompressionLimitError: they decompress to more than the limit.
-        UnsupportedFormatError: the codec is unknown.
-
-    >>> decompress(CODEC_GZIP, compress(CODEC_GZIP, b"paid")).tobytes()
-    b'paid'
-    """
-    return Scratch(reserve=reserve, limit=limit).decompress(codec, source, magic=magic)
 
 
 def decompress_into(codec: int, source: BytesLike, out: Bytes, *, magic: int = 2) -> int | None:

@@ -201,11 +201,9 @@ class LogSegment:
             complete: no damage has hidden another one. Otherwise the file stays: it would pass for a complete one.
         """
         index = self.transactions()
-        known = index.entry(len(index) - 1).last_offset if len(index) else -1
+        known = index.entries[-1].last_offset if index.entries else -1
         missing = [entry for entry in found if entry.last_offset > known]
-        for entry in missing:
-            index = index.appended(entry)
-        self._transactions = index
+        index = self._transactions = index.extended(missing)
         self._transactions_whole &= complete or not missing
         if missing and complete and self._if_free is not None:
             write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())

@@ -22,6 +22,7 @@ from pylog.fs import FileSystem, base_name, guarded, parent_of
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
+from pylog.index.transaction_index import ENTRY_SIZE
 from pylog.log.durable_point import CUTS, CUTS_AT, SLOT_SIZE, SLOTS
 from pylog.log.recovery.producer_snapshots import ENTRIES
 from pylog.record.compression import codec_name
@@ -187,8 +188,8 @@ def _time_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Documen
 
 def _transaction_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
     index, _damaged = kinds.TRANSACTIONS.parsed(data, file.path, file.base_offset)
-    found = ({"kind": "aborted", **index.entry(number)._asdict()} for number in range(len(index)))
-    return _entries(found, data, len(index.entry(0).encoded()) if len(index) else 1, len(index))
+    found = ({"kind": "aborted", **entry._asdict()} for entry in index.entries)
+    return _entries(found, data, ENTRY_SIZE, len(index))
 
 
 def _snapshot(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:

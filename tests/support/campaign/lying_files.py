@@ -23,7 +23,7 @@ import pylog
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DurablePointFile
 from pylog.record.checksum import crc32c
-from pylog.record.compression import compress, decompress
+from pylog.record.compression import Scratch, compress
 from pylog.record.few import encode_few, few_rows
 from support.campaign.fuzz_targets import NUMBERS, sealed_batches, sealed_snapshot, with_crc_at_end
 from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
@@ -213,7 +213,7 @@ def _records(batch: bytes, rng: random.Random) -> tuple[bytes, str]:
         return batch[:at] + rng.choice(VARINTS)[:4] + batch[at + 4 :], "old body"
     codec, body = batch[22] & 7, batch[HEADER:]
     try:
-        plain = bytes(decompress(codec, body, limit=1 << 22)) if codec else body
+        plain = bytes(Scratch(limit=1 << 22).decompress(codec, body)) if codec else body
     except pylog.PylogError:
         return batch, "unreadable"
     at = rng.randrange(min(len(plain), 60)) if plain else 0

@@ -7,11 +7,8 @@ import struct
 
 import pytest
 
-from pylog.record.compression import (
-    codec_name,
-    compress,
-    decompress,
-)
+from pylog import limits
+from pylog.record.compression import Bytes, BytesLike, Scratch, codec_name, compress
 from pylog.record.format import CODEC_GZIP, CODEC_LZ4, CODEC_NAMES, CODEC_SNAPPY, CODEC_ZSTD
 
 ALL = range(len(CODEC_NAMES))
@@ -31,6 +28,13 @@ def text(size: int) -> bytes:
 
 def packed(codec: int, data: bytes, level: int | None = None) -> bytes:
     return compress(codec, data, level=level).tobytes()
+
+
+def decompress(
+    codec: int, source: BytesLike, *, limit: int = limits.MAX_BATCH_DECOMPRESSED_BYTES, magic: int = 2, reserve: int = 0
+) -> Bytes:
+    """Decompresses one payload into a new buffer, after `reserve` free bytes."""
+    return Scratch(reserve=reserve, limit=limit).decompress(codec, source, magic=magic)
 
 
 def unpacked(codec: int, data: bytes, *, limit: int = 4 << 20, magic: int = 2) -> bytes:

@@ -69,14 +69,3 @@ def index_batches(base_offset: int, interval: int, batches: Sequence[Batch], *, 
 def _append_time(times: list[Entry], largest: Entry) -> None:
     if largest[0] > (times[-1][0] if times else -1):
         times.append(largest)
-
-
-def collect(transactions: Sequence[tuple[int, int, int, int]], fetch_offset: int, upper_bound: int) -> tuple[list[Entry], bool]:
-    """(producer id, first offset) of the aborted transactions in a range, entry by entry as storage-format 3.9.5 words it."""
-    found = []
-    for producer_id, first, last, stable in transactions:
-        if last >= fetch_offset and first < upper_bound:
-            found.append((producer_id, first))
-        if stable >= upper_bound:
-            return found, True
-    return found, False

@@ -137,10 +137,9 @@ class _AbortWatch(IndexWatch):
     """Checks that each entry names a control batch of its producer (storage-format 3.9)."""
 
     def __init__(self, path: str, index: TransactionIndex, *, complete: bool) -> None:
-        aborted = [index.entry(number) for number in range(len(index))]
-        offsets = np.array([entry.last_offset for entry in aborted], np.int64)
+        offsets = np.array([entry.last_offset for entry in index.entries], np.int64)
         super().__init__(path, "derived", ENTRY_SIZE, offsets, complete=complete)
-        self._producers = np.array([entry.producer_id for entry in aborted], np.int64)
+        self._producers = np.array([entry.producer_id for entry in index.entries], np.int64)
 
     def judge(self, walked: WalkedRange) -> tuple[int, Flags]:
         table = walked.table

@@ -250,8 +250,7 @@ class _ProducerWatch:
             self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return
         index, _ = kinds.TRANSACTIONS.parsed(data or b"", path, segment.base_offset)
-        entries = [index.entry(number) for number in range(len(index))]
-        known = {entry[:3] for entry in entries if entry.first_offset >= self._start}
+        known = {entry[:3] for entry in index.entries if entry.first_offset >= self._start}
         found = {entry[:3] for entry in aborted}
         wrong = sorted(known ^ found if segment.sealed else known - found)
         if wrong:

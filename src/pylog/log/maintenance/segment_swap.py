@@ -198,14 +198,11 @@ class _Output:
         inode = self._file.identity()[1]
         self._file.close()
         self._builder.finish()
-        transactions = TransactionIndex(self.base)
-        for entry in aborted:
-            transactions = transactions.appended(entry)
         self._write(INDEX, self._builder.offset_bytes())
         self._write(TIME_INDEX, self._builder.time_bytes())
         old = join(self._source.directory, file_name(self.base, TRANSACTION_INDEX))
         if aborted or self._source.fs.exists(old):  # otherwise the old one would stay
-            self._write(TRANSACTION_INDEX, transactions.encoded())
+            self._write(TRANSACTION_INDEX, TransactionIndex(self.base, aborted).encoded())
         bases = [segment.base_offset for segment in replaced]
         self._write(SEAL, encode_seal(make_seal(self.base, end, self._digest, bases, inode=inode)))
 

@@ -212,12 +212,12 @@ class TransactionProof:
         return None
 
 
-def _proven_entries(state: LogState, segment: LogSegment, segment_end: int) -> list[AbortedTransaction] | None:
-    """Returns the entries of a segment's transaction index; None unless the index is there and agrees with the batches."""
+def _proven_entries(state: LogState, segment: LogSegment, segment_end: int) -> tuple[AbortedTransaction, ...] | None:
+    """Returns the entries of a segment's transaction index; None unless the index exists and agrees with the batches."""
     index = segment.sound_transactions()
     if index is None:
         return None
-    entries = [index.entry(number) for number in range(len(index))]
+    entries = index.entries
     aborts, hidden = _intact_aborts(state, OffsetRange(segment.base_offset, segment_end))
     for entry in entries:
         ends = (entry.producer_id, entry.last_offset) in aborts or any(entry.last_offset in offsets for offsets in hidden)
