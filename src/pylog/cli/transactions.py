@@ -133,7 +133,7 @@ def describe(store: StorePath, transactional_id: TransactionalIds, /, *, json: J
 
 
 def _facts(found: TransactionDescription) -> dict[str, Any]:
-    """The columns of Kafka's tool, as lines."""
+    """Returns the columns of Kafka's tool, as lines."""
     duration = None if found.duration_ms is None else f"{found.duration_ms} ({rounded_duration_text(found.duration_ms)})"
     facts = {
         "TransactionalId": found.transactional_id,

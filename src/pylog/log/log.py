@@ -459,5 +459,5 @@ def log_over(partition_log: PartitionLog) -> Log:
 
 
 def follow_in_slices(log: Log, slice_ms: float, **options: Any) -> Iterator[pa.RecordBatch | None]:
-    """`Log.follow` for `AsyncLog`: it yields None whenever no record has arrived for `slice_ms`, and does not end."""
+    """Follows a log for `AsyncLog`: as `Log.follow` without end, with None whenever no record has arrived for `slice_ms`."""
     return log._partition_log.follow_in_slices(slice_ms, **options)

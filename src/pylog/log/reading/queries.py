@@ -164,7 +164,7 @@ class Queries:
         max_rows: int = limits.SCAN_ROWS,
         durable: bool = False,
     ) -> Iterator[pa.RecordBatch | None]:
-        """As `follow`, without end: yields None whenever no record has arrived for `slice_ms`."""
+        """Yields as `follow`, without end, and None whenever no record has arrived for `slice_ms`."""
         followed = self._followed(start, columns, isolation_level, max_rows, durable=durable)
         return self._gate.explained(following.follow_in_slices(*followed, slice_ms))
 
