@@ -465,14 +465,6 @@ def test_importing_pylog_is_quick_it_loads_neither_numba_nor_pyarrow_nor_pyspark
     assert done.stdout.split() == []
 
 
-def test_the_page_on_the_architecture_has_the_layers_of_this_table():
-    page = (SOURCES.parent / "docs" / "ARCHITECTURE.md").read_text()
-    (line,) = [line for line in page.splitlines() if line.startswith("Imports go down only:")]
-    edges = " ".join(part for part in LAYERS[0] if part != "__main__")
-    below = " → ".join(f"`{' '.join(layer)}`" for layer in LAYERS[1:-1])
-    assert line == f"Imports go down only: edges (`{edges}`) → {below} → leaves."
-
-
 # ---- the checks find what they are for -----------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from test_tidy import LAYERS
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 
@@ -163,3 +165,11 @@ def test_each_module_is_on_the_map():
     ]
     names = {path.parent.name if path.stem == "__init__" else path.stem for path in paths} | {"cli", "compat", "testing"}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_the_page_on_the_architecture_has_the_layers_that_are_tested():
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("Imports go down only:")]
+    edges = " ".join(part for part in LAYERS[0] if part != "__main__")
+    below = " → ".join(f"`{' '.join(layer)}`" for layer in LAYERS[1:-1])
+    assert line == f"Imports go down only: edges (`{edges}`) → {below} → leaves."

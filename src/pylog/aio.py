@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +27,7 @@ from pylog.aio_store import AsyncStoreCalls, opened_by
 from pylog.aio_threads import AsyncIteration
 from pylog.awaitables import is_awaitable, is_coroutine_function
 from pylog.client_thread import ClientThread
+from pylog.clock import SystemClock
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import ConsumerArguments, checked_timeout
@@ -43,6 +43,7 @@ __all__ = ["AsyncConsumer", "AsyncIteration", "AsyncLog", "AsyncProducer", "Asyn
 
 T = TypeVar("T")
 F = TypeVar("F", bound="asyncio.Future[Any]")
+_CLOCK: Final = SystemClock()
 _SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
@@ -389,7 +390,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
             left_ms = 1000 * (deadline - loop.time())
             slice_ms = min(_SLICE_MS, max(0.0, left_ms))
             found = await self._in_thread(partial(find, slice_ms))
-            self._polled_ms = time.time_ns() // 1_000_000
+            self._polled_ms = _CLOCK.now_ms()
             self._thread.check_open()  # raises if another coroutine closes the consumer
             if found or left_ms <= _SLICE_MS or not self._polling.reads:  # a listener or a callback has ended it
                 return found

@@ -129,7 +129,7 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     _polling: Polling
     _changes: PendingChanges
     _partitions_of: dict[str, tuple[int, ...]]  # by topic, as last read
-    _polled_ms: int | None  # when records were last looked for
+    _polled_ms: int | None  # time of the last read
 
     @abstractmethod
     async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -127,8 +127,8 @@ class AsyncIteration(Generic[T]):
     def __init__(self, begin: Callable[[], Iterator[list[T]]]) -> None:
         self._items: deque[T] = deque()
         self._thread = ClientThread("iteration")
-        self._steps = _Steps(begin)
-        self._step: Future[list[T] | None] | None = None  # the one that runs, or whose result nobody has received
+        self._steps = _PlainIterator(begin)
+        self._step: Future[list[T] | None] | None = None  # the one that runs, or whose result was not received
         self._drop = finalize(self, self._steps.drop)
         self._drop.atexit = False
 
@@ -167,7 +167,7 @@ class AsyncIteration(Generic[T]):
         await self.aclose()
 
 
-class _Steps(Generic[T]):
+class _PlainIterator(Generic[T]):
     """The plain iterator of an `AsyncIteration`. All its calls are made in the iteration's thread, or after it."""
 
     def __init__(self, begin: Callable[[], Iterator[list[T]]]) -> None:

@@ -188,8 +188,8 @@ def abort(
         pylog transactions abort shop billing
         pylog transactions abort shop --topic orders --partition 0 --start-offset 42
     """
-    place = (topic, partition, start_offset)
-    if transactional_id is not None and place == (None, None, None):
+    given = (topic, partition, start_offset)
+    if transactional_id is not None and given == (None, None, None):
         _abort_id(store, transactional_id, fence=fence, yes=yes, json=json)
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None and not fence:
         _abort_at(store, topic, partition, start_offset, yes=yes, json=json)
@@ -285,8 +285,8 @@ def hanging(
         found = opened.transactions.find_hanging(topic, partition, idle_ms=idle_ms)
     if not end or not found:
         return _show_hanging(found, store, json=json)
-    places = ", ".join(f"offset {each.start_offset} of {_place(each)}" for each in found)
-    confirm(f"This aborts {_counted(len(found))}: {places}", yes=yes)
+    aborted = ", ".join(f"offset {each.start_offset} of {_partition_of(each)}" for each in found)
+    confirm(f"This aborts {_counted(len(found))}: {aborted}", yes=yes)
     with writing(store) as opened:
         ended = opened.transactions.end_hanging(found)
     _show_ended(ended, json=json)
@@ -312,12 +312,14 @@ def _show_ended(ended: list[OpenTransactionDescription], *, json: bool) -> None:
         print_json({"ended": [_open_json(each) for each in ended]})
         return
     for each in ended:
-        print_line(f"{_place(each)}: the transaction of producer {each.producer_id} at offset {each.start_offset} is aborted.")
+        print_line(
+            f"{_partition_of(each)}: the transaction of producer {each.producer_id} at offset {each.start_offset} is aborted."
+        )
     if not ended:
         complain("nothing was done: another process has ended them")
 
 
-def _place(found: OpenTransactionDescription) -> str:
+def _partition_of(found: OpenTransactionDescription) -> str:
     return f"{found.topic_partition.topic}-{found.topic_partition.partition}"
 
 

@@ -32,8 +32,8 @@ from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
 Descriptions = list[TransactionDescription]
 OpenTransactions = list[OpenTransactionDescription]
-Faults = dict[int | str, PylogError]
-Partitions = list[TopicPartition]
+TransactionFaults = dict[int | str, PylogError]
+PartitionList = list[TopicPartition]
 SeenProducers = list[tuple[TopicPartition, Producer]]
 _WITHOUT: Final = (TRANSACTION_STATE_TOPIC, "__cluster_metadata")  # no transaction writes to them
 _HINT: Final = "Store.transactions.list lists the ids"
@@ -82,7 +82,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             raise error
         return found
 
-    def known(self, states: Iterable[str] = ()) -> tuple[Descriptions, Faults]:
+    def known(self, states: Iterable[str] = ()) -> tuple[Descriptions, TransactionFaults]:
         """Returns what `list` returns, even if some states cannot be read.
 
         Args:
@@ -98,7 +98,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         with self._manager.gate:
             now_ms = self._manager.clock.now_ms()
             found, failed = self._topic.each_partition(_states_of)
-            faults: Faults = dict(failed.items())
+            faults: TransactionFaults = dict(failed.items())
             seen = list[TransactionDescription]()
             for number, (known, unreadable) in found.items():
                 path = join(self._manager.path, f"{TRANSACTION_STATE_TOPIC}-{number}")
@@ -284,7 +284,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         lives = lives_elsewhere(self._manager.fs, self._manager.path, state.owner.byte)
         return "unknown" if lives is None else "alive" if lives else "dead"
 
-    def _partitions(self, topic: str | None, partition: int | None) -> Partitions:
+    def _partitions(self, topic: str | None, partition: int | None) -> PartitionList:
         manager = self._manager
         if topic is None:
             if partition is not None:

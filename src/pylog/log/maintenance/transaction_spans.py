@@ -14,14 +14,14 @@ from pylog.log.writing.writer import LogWriter
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, LAST_OFFSET, PRODUCER_ID, TRANSACTIONAL_BIT
 
 
-class Span(NamedTuple):
+class TransactionSpan(NamedTuple):
     """An ended transaction: the offset of its first record, and that of its marker."""
 
     first: int
     marker: int
 
     def is_parted_by(self, end: int) -> bool:
-        """Whether a truncation to `end` keeps records of the transaction and deletes its marker."""
+        """Returns whether a truncation to `end` keeps records of the transaction and deletes its marker."""
         return self.first < end <= self.marker
 
 
@@ -46,29 +46,29 @@ def check_truncation(writer: LogWriter, directory: str, end: int, now_ms: int) -
         raise InvalidTransactionStateError(f"{message}, and delete its marker at {parted.marker}; {advice}", offset=parted.marker)
 
 
-def _below(spans: list[Span], end: int) -> int:
+def _below(spans: list[TransactionSpan], end: int) -> int:
     while firsts := [span.first for span in spans if span.is_parted_by(end)]:
         end = min(firsts)
     return end
 
 
-def _above(spans: list[Span], end: int) -> int:
+def _above(spans: list[TransactionSpan], end: int) -> int:
     while markers := [span.marker for span in spans if span.is_parted_by(end)]:
         end = max(markers) + 1
     return end
 
 
-def _spans(state: LogState, end: int) -> list[Span]:
+def _spans(state: LogState, end: int) -> list[TransactionSpan]:
     """Returns the ended transactions of a log; none if it has no marker at or after an offset."""
     if not any(is_marker for _, _, _, is_marker in _transactional(state, end)):
         return []
-    spans: list[Span] = []
+    spans: list[TransactionSpan] = []
     began: dict[int, int] = {}
     for producer, base, last, is_marker in _transactional(state, state.start_offset):
         if not is_marker:
             began.setdefault(producer, max(base, state.start_offset))
         elif producer in began:
-            spans.append(Span(began.pop(producer), last))
+            spans.append(TransactionSpan(began.pop(producer), last))
     return spans
 
 
