@@ -60,7 +60,7 @@ class Buffer:
                         yield chosen, part
 
     def has(self, partition: int) -> bool:
-        """Whether the topic had a partition when it was read."""
+        """Returns whether the topic had a partition when it was read."""
         return partition in self._ids
 
     def _named(self, partition: int) -> TopicPartition:
