@@ -207,3 +207,20 @@ def test_bytes_between_two_batches_that_follow_each_other_cost_no_record(tmp_pat
     assert found.readable == ()
     plan = call("repair", "skip", str(tmp_path))
     assert "no record is lost" in plan.text
+
+
+@pytest.mark.damaged("a file is shorter than its synced end")
+@pytest.mark.parametrize("cut", [7, 200])
+def test_a_file_that_is_shorter_than_was_synced_costs_the_records_that_it_lacks_and_no_others(tmp_path: Path, cut: int):
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", segment_bytes=2000)
+        for number in range(19):
+            store.log("t").append(b"%d" % number * 50)
+    path = max((tmp_path / "t-0").glob("*.log"))
+    os.truncate(path, path.stat().st_size - cut)
+    with pylog.open(tmp_path, "r") as store:
+        left = len(list(store.log("t").records()))
+    found = verify(str(tmp_path))
+    assert found.exit_code == DAMAGED
+    assert only_readable(found) == ((0, left - 1),)
+    assert any(f"were synced: the records from offset {left} on are missing" in each.finding.message for each in found.affected)

@@ -10,6 +10,19 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_file_that_is_too_short_makes_the_whole_log_unreadable",
+        file="pylog/log/checking/check.py",
+        text=', "offset": end}',
+        replacement="}",
+        tests=(
+            (
+                "tests/tools/test_verify.py::"
+                "test_a_file_that_is_shorter_than_was_synced_costs_the_records_that_it_lacks_and_no_others[200]"
+            ),
+        ),
+        why="verify calls records lost that can be read.",
+    ),
+    Mutant(
         name="each_search_after_damage_has_the_whole_bound",
         file="pylog/segment/batch_search.py",
         text="            at, self._budget = int(result[0]), int(result[1])\n",

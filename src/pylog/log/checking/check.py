@@ -97,7 +97,8 @@ def _check_sizes(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
                 yield about("missing", segment.path, "is gone", size=size, offset=segment.base_offset)
         elif entry.size < size:
             message = f"has {entry.size} bytes, but the log has {size}"
-            yield about("missing", segment.path, message, position=entry.size, size=size - entry.size)
+            lost = {"position": entry.size, "size": size - entry.size, "offset": segment.base_offset}
+            yield about("missing", segment.path, message, **lost)
         elif entry.size > size and segment is not partition.state.active:
             message = f"has {entry.size} bytes, but the log had {size} when it was sealed"
             yield about("state", segment.path, message, position=size, size=entry.size - size)
@@ -146,8 +147,10 @@ def _check_header(partition: Partition, slot: DurablePoint | None, entries: Mapp
         name, needed = names.file_name(slot.active_base, names.LOG), slot.durable_position
         size = entries[name].size if name in entries else needed
         if size < needed:
-            message = f"has {size} bytes, and {needed} were synced"
-            yield about("missing", partition.state.active.path, message, position=size, size=needed - size)
+            end = partition.state.end_offset
+            message = f"has {size} bytes, and {needed} were synced: the records from offset {end} on are missing"
+            lost = {"position": size, "size": needed - size, "offset": end}
+            yield about("missing", partition.state.active.path, message, **lost)
 
 
 def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
