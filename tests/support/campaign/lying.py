@@ -163,6 +163,7 @@ def _changes(store: pylog.Store) -> list[Callable[[], object]]:
         partial(_described, store, "members"),
         lambda: _joined(store),
         lambda: store.create_topic("new"),
+        lambda: _transacted(store),
         lambda: store.delete_topic("c"),
     ]
 
@@ -173,6 +174,12 @@ def write(root: Path, some: random.Random | None = None) -> None:
         for call in _changes(store) if some is None else some.sample(_changes(store), 1):
             with _allowed():
                 call()
+
+
+def _transacted(store: pylog.Store) -> None:
+    with store.transaction("tx") as transaction:
+        transaction.append("t", b"x")
+        transaction.send_offsets("g", {("t", 0): 1})
 
 
 def _joined(store: pylog.Store) -> None:
@@ -193,6 +200,7 @@ COMMANDS: Final = (
     ("groups", "list", "{}"),
     ("groups", "describe", "{}", "members", "--members"),
     ("groups", "export", "{}", "g"),
+    ("transactions", "list", "{}"),
     ("compare", "{}", "{}"),
     ("doctor", "{}"),
     ("retain", "{}", "--dry-run"),

@@ -25,6 +25,7 @@ from pylog.log.durable_point import DurablePointFile
 from pylog.record.checksum import crc32c
 from pylog.record.compression import Scratch, compress
 from pylog.record.few import encode_few, few_rows
+from pylog.transactions.records import OWNER_TAG
 from support.campaign.fuzz_targets import NUMBERS, sealed_batches, sealed_snapshot, with_crc_at_end
 from support.reference.legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
 
@@ -108,8 +109,8 @@ def specimen() -> Files:
 
 
 def _write(root: Path) -> None:
-    one = pylog.OffsetsConfig(topic_num_partitions=1)
-    with pylog.open(root, durability=pylog.Durability.OS, offsets=one) as store:
+    one, few = pylog.OffsetsConfig(topic_num_partitions=1), pylog.TransactionsConfig(topic_num_partitions=1)
+    with pylog.open(root, durability=pylog.Durability.OS, offsets=one, transactions=few) as store:
         store.create_topic("t", segment_bytes=4000, index_interval_bytes=300)
         for number, codec in enumerate(CODECS * 3):
             values = [(b"k%d" % row, b"%d " % number * 40, (), 1000 + number) for row in range(8)]
@@ -128,6 +129,11 @@ def _write(root: Path) -> None:
         with store.consumer("t", group_id="members", auto_offset_reset="earliest") as consumer:
             consumer.poll(1000)
             consumer.commit()
+        store.create_topic("paid")
+        for number in range(2):
+            with store.transaction("tx") as transaction:
+                transaction.append("paid", b"%d" % number)
+                transaction.send_offsets("g", {("t", 0): 9 + number})
 
 
 def _batch(base: int, attributes: int, records: list[tuple[bytes | None, bytes | None]], sequence: int = -1) -> bytes:
@@ -381,6 +387,59 @@ def lie_in_header(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
     return b"".join(slots) + data[256:], "slots"
 
 
+def lie_in_states(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
+    """States of transactional ids that no coordinator can have written, or none for these logs."""
+    values = [(b"\0\0\0\2tx", _state(rng)) for _ in range(rng.choice((1, 1, 3, 500)))]
+    if rng.random() < 0.3:
+        values[-1] = rng.choice(((b"\0\1" + values[-1][0][2:], b""), (b"\0\0\x7f\xfftx", values[-1][1]), (b"", b"\xff")))
+    last = batches_of(data)[-1]
+    base = int.from_bytes(last[:8], "big") + 1 + struct.unpack_from(">i", last, 23)[0]
+    return data + _batch(base, 0, [(key, value) for key, value in values]), "states"
+
+
+_TOPICS: Final = (b"paid", b"t", b"..", b"../t", b"/etc", b"a\0b", b"\xff", b"", b"gone", b"__consumer_offsets", b"x" * 300)
+
+
+def _state(rng: random.Random) -> bytes:
+    """The value of one record; a field or two have numbers that they cannot have."""
+    numbers = rng.choice(((0,), (0, 0), (-1,), (1 << 30,), (2**31 - 1,), tuple(range(5000)), ()))
+    head = struct.pack(
+        ">hqhib",
+        rng.choice((1,) * 8 + (0, 2, -1)),
+        rng.choice((0, 0, 1, 7, 77, 2**63 - 1, -1)),
+        rng.choice((0, 1, 2, 3, 32767, -1, -2)),
+        rng.choice((60_000, 0, 2**31 - 1, -1)),
+        rng.choice((0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 9, -1)),
+    )
+    topics = rng.choice((_partitions_of_a_state(numbers, rng),) * 3 + (b"\0", b"\xff\xff\xff\xff\x0f"))
+    times = struct.pack(">qq", rng.choice((0, 1_700_000_000_000, 2**63 - 1, -1, -(2**63))), rng.choice((0, -1, 2**63 - 1)))
+    return head + topics + times + rng.choice((_owner(numbers, rng), b"\0", b"\xff" * 9))
+
+
+def _partitions_of_a_state(numbers: tuple[int, ...], rng: random.Random) -> bytes:
+    topic, count = rng.choice(_TOPICS), rng.choice((len(numbers),) * 8 + (2**31 - 1,))
+    packed = b"".join(struct.pack(">i", each) for each in numbers)
+    return b"\2" + _varint(len(topic) + 1) + topic + _varint(count + 1) + packed + b"\0"
+
+
+def _owner(numbers: tuple[int, ...], rng: random.Random) -> bytes:
+    """The tagged field of the process that has a transaction open."""
+    ends = tuple(rng.choice((0, 2, 5, 2**63 - 1, -1)) for _ in rng.choice((numbers, ()))[:9])
+    byte, version = rng.choice((1 << 42, 5, 0, 2**63 - 1, -1)), rng.choice((1, 1, 2, -1))
+    owner = struct.pack(">bqbi", version, byte, rng.choice((0, 2, 9)), len(ends))
+    owner += b"".join(struct.pack(">q", each) for each in ends)
+    return b"\1" + _varint(OWNER_TAG) + _varint(len(owner)) + owner
+
+
+def _varint(number: int) -> bytes:
+    """An unsigned number as tagged fields have it."""
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*data, number])
+
+
 def lie_in_members(data: bytes, rng: random.Random) -> tuple[bytes | Hole, str]:
     if rng.random() < 0.3:
         return Hole(data, rng.choice((1 << 16, 8 << 20, 1 << 34))), "hole"
@@ -402,6 +461,7 @@ Liar = Callable[[bytes, random.Random], tuple[bytes | Hole, str]]
 KINDS: Final[tuple[tuple[str, Liar], ...]] = (  # by pattern of the path; the first one that matches
     (r"pylog-staging\..*", lie_in_staging),
     (r".*\.json", lie_in_json),
+    (r"__transaction_state-0/.*\.log", lie_in_states),
     (r".*\.log", lie_in_log),
     (r".*\.(index|timeindex|txnindex)", lie_in_index),
     (r".*\.snapshot", lie_in_snapshot),
@@ -411,7 +471,7 @@ KINDS: Final[tuple[tuple[str, Liar], ...]] = (  # by pattern of the path; the fi
     (r".*(checkpoint|partition\.metadata|meta\.properties)", lie_in_text),
     (r"\.kafka_cleanshutdown|\.lock|pylog\.lock", lie_in_bytes),
 )
-WEIGHTS: Final = (1, 2, 8, 2, 1, 2, 2, 1, 2, 1)  # of the kinds: records can lie in most ways
+WEIGHTS: Final = (1, 2, 3, 8, 2, 1, 2, 2, 1, 2, 1)  # of the kinds: records can lie in most ways
 BROKERS: Final[Files] = {
     "meta.properties": b"version=1\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n",
     "pylog-graduated.json": b'{"files":["meta.properties","t-0/partition.metadata"]}',
