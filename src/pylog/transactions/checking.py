@@ -51,16 +51,16 @@ def _of_state(state: TransactionDescription, opened: list[OpenTransactionDescrip
     path = join(root, TRANSACTION_STATE_TOPIC)
     what = f"the transactional id {state.transactional_id!r} is in the state {state.state}"
     if state.state == "Ongoing":
-        gone = ", ".join(f"{key.topic}-{key.partition}" for key in missing_partitions(manager, state.partitions))
-        if gone:
-            yield _finding("transaction", path, f"{path}: {what}, and names partitions that do not exist: {gone}")
+        missing = ", ".join(f"{key.topic}-{key.partition}" for key in missing_partitions(manager, state.partitions))
+        if missing:
+            yield _finding("transaction", path, f"{path}: {what}, and names partitions that do not exist: {missing}")
         return
     if state.owner in (None, "alive") or (state.owner == "broker" and (fs.lock_owner(join(root, KAFKA_LOCK)) or 0) > 0):
         return  # its owner writes the markers now
     waiting = [each.topic_partition for each in opened if each.transactional_id == state.transactional_id and not each.is_hanging]
     if waiting:
-        places = ", ".join(f"{key.topic}-{key.partition}" for key in waiting)
-        yield _finding("transaction", path, f"{path}: {what}, and partitions have no marker of it: {places}")
+        unmarked = ", ".join(f"{key.topic}-{key.partition}" for key in waiting)
+        yield _finding("transaction", path, f"{path}: {what}, and partitions have no marker of it: {unmarked}")
 
 
 def _of_hanging(found: OpenTransactionDescription, root: str) -> Finding:
