@@ -30,6 +30,7 @@ BENCHMARKS = {
     "compaction": "P9: compaction",
     "verify": "verify: everything is read again",
     "offsets": "P10: committed offsets: commit, fetch, load",
+    "transactions": "T: transactions: commits, their latency, reading committed records",
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
     "broker": "Kafka's own broker and clients, and its storage module in one JVM",
     "spark": "P11: Spark batch read",

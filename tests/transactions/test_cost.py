@@ -209,3 +209,69 @@ def test_a_batch_is_split_again_if_another_store_has_lowered_the_limit(store: St
         transaction.append_many("out", [b"x" * 300] * 10, partition=0)
     assert committed(store, "out") == [b"first", *[b"x" * 300] * 10]
     assert len(transaction.offsets[TopicPartition("out", 0)]) > 1
+
+
+# ---- one batch without an id -------------------------------------------------------------------------------------------------
+
+
+def test_one_batch_without_an_id_is_one_append_and_needs_no_states(store: Store) -> None:
+    with store.transaction() as transaction:
+        transaction.append_many("out", [b"a", b"b"], partition=1)
+        transaction.append("out", b"c", partition=1)
+    assert transaction.outcome == "committed"
+    assert transaction.offsets == {TopicPartition("out", 1): [range(3)]}
+    assert committed(store, "out") == [b"a", b"b", b"c"]
+    assert store.log("out", 1).end_offset == 3, "there is no marker"
+    assert "__transaction_state" not in store.topics()
+
+
+@pytest.mark.parametrize("case", ["an id", "two partitions", "offsets", "flushed before", "several batches"])
+def test_any_other_transaction_has_its_states_and_its_markers(store: Store, case: str) -> None:
+    with store.transaction("pylog-anonymous-0" if case == "an id" else None) as transaction:
+        transaction.append("out", b"a", partition=1)
+        if case == "two partitions":
+            transaction.append("out", b"b", partition=2)
+        if case == "offsets":
+            transaction.send_offsets("g", {("in", 0): 1})
+        if case == "flushed before":
+            transaction.flush()
+            transaction.append("out", b"b", partition=1)
+        if case == "several batches":
+            transaction.append_many("out", [b"x" * 700_000] * 2, partition=1)
+    log = store.log("out", 1)
+    assert "__transaction_state" in store.topics()
+    assert log.end_offset == len(list(log.records())) + 1, "the last one is a marker"
+
+
+def test_one_batch_that_cannot_be_written_is_not_there_and_the_transaction_can_be_aborted(store: Store) -> None:
+    transaction = store.transaction()
+    transaction.append("out", b"a", partition=1)
+    log = coordinator_of(store)._manager.log("out", 1)
+    failing = patch.object(log, "append", side_effect=pylog.ClosedError("closed"))
+    with failing, pytest.raises(pylog.ClosedError):
+        transaction.commit()
+    assert transaction.outcome == "open"
+    transaction.abort()
+    assert (transaction.outcome, committed(store, "out")) == ("aborted", [])
+
+
+def test_the_outcome_of_one_batch_whose_sync_failed_is_unknown(store: Store) -> None:
+    transaction = store.transaction()
+    transaction.append("out", b"a", partition=1)
+    log = coordinator_of(store)._manager.log("out", 1)
+    failing = patch.object(log, "append", side_effect=pylog.SyncFailedError("no sync", errno=5))
+    with failing, pytest.raises(pylog.SyncFailedError):
+        transaction.commit()
+    assert transaction.outcome == "unknown"
+    with pytest.raises(pylog.InvalidTransactionStateError):
+        transaction.abort()
+
+
+def test_one_batch_is_written_as_a_transaction_if_another_store_has_lowered_the_limit(store: Store, fs: MemoryFileSystem) -> None:
+    store.log("out", 1).append(b"first")
+    with opened(fs) as other:
+        other.alter_topic("out", max_message_bytes=1000)
+    with store.transaction() as transaction:
+        transaction.append_many("out", [b"x" * 300] * 10, partition=1)
+    assert committed(store, "out") == [b"first", *[b"x" * 300] * 10]
+    assert len(transaction.offsets[TopicPartition("out", 1)]) > 1

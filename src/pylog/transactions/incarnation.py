@@ -46,6 +46,7 @@ class Incarnation:
     Attributes:
         transactional_id: as given.
         owner_byte: as given.
+        is_anonymous: true if callers have given no id, so that no newer instance fences this one.
         clock, path: of the store.
         current: the last transaction of the id in this store.
     """
@@ -64,6 +65,7 @@ class Incarnation:
         self.path = manager.path
         self.current: ReferenceType[Any] | None = None
         self.owner_byte = owner_byte
+        self.is_anonymous = False
         self._manager = manager
         self._offsets = offsets
         self._coordinator = coordinator
@@ -154,6 +156,11 @@ class Incarnation:
         """Appends one batch, and returns its offsets."""
         now_ms = self.clock.now_ms()
         return self._coordinator.append(self.transactional_id, partition, batch, [rows], now_ms, compression, level)
+
+    def append_alone(self, partition: TopicPartition, rows: Piece, compression: str | None, level: Durability) -> range:
+        """Appends one batch that is no part of a transaction, and returns its offsets."""
+        log = self._manager.log(*partition)
+        return log.append(self.clock.now_ms(), [rows], compression, level, atomic=True).offsets
 
     def prepare_commit(
         self, mine: ProducerIdAndEpoch, ends: Mapping[TopicPartition, int], level: Durability

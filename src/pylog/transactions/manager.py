@@ -126,11 +126,13 @@ class TransactionManager:
 
     def _anonymous(self, timeout_ms: int) -> Incarnation:
         """Returns the use of an id for transactions without one (transactions 2.6)."""
-        for name, known in self._incarnations.items():
-            if name.startswith(_ANONYMOUS) and not known.is_open:
+        for known in self._incarnations.values():
+            if known.is_anonymous and not known.is_open:
                 return known
         byte, number = self._owners.take_anonymous()
-        return self._begun(f"{_ANONYMOUS}{number}", timeout_ms, byte)
+        made = self._begun(f"{_ANONYMOUS}{number}", timeout_ms, byte)
+        made.is_anonymous = True
+        return made
 
     def _begun(self, transactional_id: str, timeout_ms: int, owner_byte: int) -> Incarnation:
         made = Incarnation(transactional_id, timeout_ms, owner_byte, self._manager, self._offsets, self.coordinator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
@@ -318,9 +319,12 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             SyncFailedError: the outcome is unknown until the store is opened again.
             PylogError: as `flush`.
 
-        Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together.
+        Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together. One sync without an id, if all
+        records are in one partition and fit into one batch.
         """
         self._check_open()
+        if self._is_committed_alone():
+            return
         try:
             self._write(self._offsets.values())
         except BaseException as error:
@@ -340,6 +344,31 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             raise
         self._outcome = "committed"
         self._incarnation.complete(self._mine, prepared)
+
+    def _is_committed_alone(self) -> bool:
+        """Commits the records of a transaction without an id as one plain batch, if they fit into one (transactions 2.6).
+
+        Nothing else of the transaction is in a log, and a batch is there whole or not at all. Returns whether that was possible.
+        """
+        if not self._incarnation.is_anonymous or self._mine is not None or self._offsets or len(self._waiting) != 1:
+            return False
+        ((partition, pieces),) = self._waiting.items()
+        batches = list(islice(batches_of(pieces, self._incarnation.batch_limit(partition)), 2))
+        if len(batches) > 1:
+            return False
+        self._outcome = "unknown"  # until the batch is written
+        try:
+            offsets = self._incarnation.append_alone(partition, batches[0], self._compression, self._level)
+        except PylogError as error:
+            if not isinstance(error, StorageFailedError):
+                self._outcome = "open"
+            if isinstance(error, RecordTooLargeError):
+                return False  # another process has lowered the topic's limit
+            self._failure = error
+            raise
+        self._written[partition] = [offsets]
+        self._outcome = "committed"
+        return True
 
     def abort(self) -> None:
         """Drops what is buffered, and aborts what is written: `read_committed` readers never see it. May be called twice.
