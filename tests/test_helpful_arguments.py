@@ -245,6 +245,10 @@ CALLS: dict[str, Callable[[pylog.Store, Any], object]] = {
     "verify, progress": lambda store, given: store.verify(progress=given),
     "open": lambda store, given: pylog.open(given, mode="r"),
     "read_table": lambda store, given: pylog.read_table(store.path, given),
+    "Store.read_table": lambda store, given: store.read_table(given),
+    "snapshot": lambda store, given: store.snapshot(given),
+    "snapshot, groups": lambda store, given: store.snapshot(groups=given),
+    "scan, snapshot": lambda store, given: store.log("orders").scan(snapshot=given),
     "read_table, path": lambda store, given: pylog.read_table(given, "orders"),
 }
 

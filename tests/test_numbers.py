@@ -163,6 +163,10 @@ def calls_of(given: Given) -> Calls:
                 store, lambda made: made.append_arrow("t", pa.table({"value": [b"x"]}), partition=value)
             ),
             "Transaction.send_offsets.offsets": lambda value: transacted(store, lambda made: made.send_offsets("o", {T0: value})),
+            "Snapshot.__init__.taken_ms": lambda value: pylog.Snapshot(value, {}),
+            "Store.read_table.partition": lambda value: store.read_table("t", partition=value),
+            "Store.read_table.start": lambda value: store.read_table("t", partition=0, start=value),
+            "Store.read_table.end": lambda value: store.read_table("t", partition=0, end=value),
             "Store.verify.rate_limit": lambda value: store.verify(rate_limit=value),
             "open.lock_timeout_ms": lambda value: given.opened(lock_timeout_ms=value),
             "open.tick_interval_ms": lambda value: given.opened(tick_interval_ms=value),

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from pylog.producer.producer import Producer
     from pylog.reading import read_batches, read_table
     from pylog.record.types import BatchMetadata, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
+    from pylog.snapshot import Snapshot
     from pylog.store import Store
     from pylog.topics.topic import Topic
     from pylog.transactions.admin import TransactionAdmin
@@ -122,6 +123,7 @@ __all__ = [
     "RecordDeserializationError",
     "RecordMetadata",
     "RecordTooLargeError",
+    "Snapshot",
     "StorageFailedError",
     "Store",
     "StoreLockedError",
@@ -170,6 +172,7 @@ _HOMES = {
     "ConsumerGroupMetadata": "pylog.offsets.group_metadata",
     "ConsumerRebalanceListener": "pylog.consumer.listener",
     "Log": "pylog.log.log",
+    "Snapshot": "pylog.snapshot",
     "FutureRecordMetadata": "pylog.producer.future",
     "RecordMetadata": "pylog.producer.future",
     "Producer": "pylog.producer.producer",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.producer.core import ProducerCore
     from pylog.producer.producer import Producer
     from pylog.transactions.manager import TransactionManager
+    from pylog.transactions.snapshots import SnapshotTaker
 
 
 class OpenClients:
@@ -41,6 +42,7 @@ class OpenClients:
         self._clock = clock
         self._options = options
         self._transactions: TransactionManager | None = None
+        self._snapshots: SnapshotTaker | None = None
         self._guard = threading.Lock()
         self._producers: list[ProducerCore] = []
         self._consumers: WeakSet[Consumer[Any, Any]] = WeakSet()
@@ -91,6 +93,17 @@ class OpenClients:
                     self._manager, self._offsets, self._clock, options.transactions, options.durability
                 )
             return self._transactions
+
+    @property
+    def snapshots(self) -> SnapshotTaker:
+        """Takes snapshots of the store."""
+        from pylog.transactions.snapshots import SnapshotTaker
+
+        self._manager.gate.check()
+        with self._guard:
+            if self._snapshots is None:
+                self._snapshots = SnapshotTaker(self._manager, self._options.transactions, self._options.offsets)
+            return self._snapshots
 
     def begin(self) -> None:
         """Finishes the transactions that dead processes have left, when a store is opened for writing.

@@ -8,13 +8,11 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from pylog.arguments import items_of
-from pylog.errors import InvalidArgumentError
 from pylog.opening import open_store
-from pylog.record.decoder import DEFAULT_COLUMNS, schema_of
-from pylog.store import Store
-
-PARTITION = "partition"  # a column of topics that logs do not have
+from pylog.record.decoder import DEFAULT_COLUMNS
+from pylog.snapshot import Snapshot
+from pylog.store import Store, manager_of
+from pylog.table_reading import PARTITION, TopicScan
 
 
 def read_table(
@@ -26,6 +24,7 @@ def read_table(
     end: int | None = None,
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation_level: str = "read_uncommitted",
+    snapshot: Snapshot | bool = False,
 ) -> pa.Table:
     """Reads a topic, or one partition of it, into an Arrow table in memory.
 
@@ -38,6 +37,7 @@ def read_table(
         columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
             With `columns=[]` the table has no columns, and `num_rows` is the number of records.
         isolation_level: `read_committed` hides aborted and open transactions.
+        snapshot: of `Store.snapshot`: only the records in it; true to take one. `isolation_level` then has no effect.
 
     Returns:
         A table; `to_pandas()` and `polars.from_arrow` convert it.
@@ -57,7 +57,10 @@ def read_table(
     >>> pylog.read_table(path, "orders", columns=["offset", "value"]).to_pylist()
     [{'offset': 0, 'value': b'paid'}, {'offset': 1, 'value': b'sent'}]
     """
-    return read_batches(path, topic, partition, start=start, end=end, columns=columns, isolation_level=isolation_level).read_all()
+    found = read_batches(
+        path, topic, partition, start=start, end=end, columns=columns, isolation_level=isolation_level, snapshot=snapshot
+    )
+    return found.read_all()
 
 
 def read_batches(
@@ -69,6 +72,7 @@ def read_batches(
     end: int | None = None,
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation_level: str = "read_uncommitted",
+    snapshot: Snapshot | bool = False,
 ) -> pa.RecordBatchReader:
     """Reads a topic as a stream of Arrow batches, for data larger than memory: DuckDB and others read from it directly.
 
@@ -80,6 +84,7 @@ def read_batches(
         end: as for `read_table`.
         columns: as for `read_table`.
         isolation_level: as for `read_table`.
+        snapshot: as for `read_table`.
 
     Returns:
         A reader. The store is closed when the reader has been read to its end, or is garbage-collected.
@@ -96,31 +101,14 @@ def read_batches(
     >>> [batch.num_rows for batch in pylog.read_batches(path, "orders")]
     [1]
     """
-    if partition is None and not (start is None and end is None):
-        raise InvalidArgumentError("start and end are offsets in one partition; give the partition too")
-    asked = items_of("columns", columns, "names")
-    of_log = tuple(name for name in asked if name != PARTITION) or ("offset",)
-    if asked.count(PARTITION) > 1:
-        raise InvalidArgumentError(f"columns {asked!r}: choose each at most once")
     with ExitStack() as opened:
         store = opened.enter_context(open_store(path, "r"))
-        numbers = store.topic(topic).partition_ids if partition is None else (partition,)
-        logs = [(number, store.log(topic, number)) for number in numbers]
-        scans = [(number, log.scan(start, end, columns=of_log, isolation_level=isolation_level)) for number, log in logs]
-        schema = _schema(asked, of_log)
+        taken = store.snapshot([topic], groups=()) if snapshot is True else snapshot or None
+        scan = TopicScan(manager_of(store), topic, partition, start, end, columns, isolation_level, taken)
         opened.pop_all()
-    return pa.RecordBatchReader.from_batches(schema, _batches(store, scans, schema))
+    return pa.RecordBatchReader.from_batches(scan.schema, _batches(store, scan))
 
 
-def _schema(asked: Sequence[str], of_log: Sequence[str]) -> pa.Schema:
-    found = schema_of(of_log)
-    return pa.schema([pa.field(PARTITION, pa.int32(), False) if name == PARTITION else found.field(name) for name in asked])
-
-
-def _batches(store: Store, scans: Sequence[tuple[int, Iterator[pa.RecordBatch]]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(store: Store, scan: TopicScan) -> Iterator[pa.RecordBatch]:
     with store:
-        for number, scan in scans:
-            for batch in scan:
-                here = {PARTITION: pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)} if PARTITION in schema.names else {}
-                arrays = [here[name] if name in here else batch.column(name) for name in schema.names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])  # which has its rows
+        yield from scan.batches()

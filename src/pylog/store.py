@@ -24,6 +24,7 @@ from pylog.offsets.store import OffsetStore
 from pylog.options import StoreOptions
 from pylog.record.types import K, TopicPartition, V
 from pylog.store_parts import StoreParts
+from pylog.table_reading import TableReadingStore
 from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its start-up time
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.transactions.transaction import Transaction
 
 
-class Store(FactoryMade, MeasuredStore, ShownAsTable, factory="pylog.open"):
+class Store(FactoryMade, MeasuredStore, TableReadingStore, ShownAsTable, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A

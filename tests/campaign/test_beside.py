@@ -24,7 +24,7 @@ OF_VALUES = {  # what has no files: values, errors, options, what a program impl
         "OffsetAndTimestamp",
         "OffsetsConfig",
     ),
-    *("ProducerBatch", "ProducerConfig", "Record", "RecordMetadata", "Topic", "TopicConfig", "TopicPartition"),
+    *("ProducerBatch", "ProducerConfig", "Record", "RecordMetadata", "Snapshot", "Topic", "TopicConfig", "TopicPartition"),
     "TransactionsConfig",
 }
 

@@ -91,9 +91,24 @@ def test_read_committed_leaves_out_aborted_records() -> None:
     assert len(found.lines) == committed < everything == len(call("cat", directory, "txn", "-p", 0).lines)
 
 
+def test_a_snapshot_leaves_out_what_is_undecided_in_any_partition(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, durability="os") as store:
+        store.create_topic("t", partition_count=2)
+        undecided = store.transaction("undecided")
+        undecided.append("t", b"open", partition=0)
+        undecided.flush()
+        with store.transaction("decided") as transaction:
+            for number in range(2):
+                transaction.append("t", b"whole", partition=number, key=b"k")
+        for options in ("", "--key k", "--isolation read_committed"):
+            found = call("cat", tmp_path, "t", "--snapshot", *options.split())
+            assert [line.split("\t")[4] for line in found.lines] == ["whole", "whole"], (options, found)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
+        ("--follow --snapshot", 2, "--snapshot prints the records of one moment"),
         ("--from soon", 2, "'soon' is not an offset or a time"),
         ("--from current", 2, "'current' is not an offset or a time"),
         ("--from Pfoo", 2, "'Pfoo' is not an offset or a time"),

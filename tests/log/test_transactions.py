@@ -13,9 +13,8 @@ import pylog
 from pylog.config import Durability
 from pylog.log.arguments import pieces_of
 from pylog.log.partition_log import PartitionLog
-from pylog.log.producer_state import OpenTransaction
 from pylog.log.writing.refitting import MarkerRequest
-from pylog.record.types import MarkerBatch, ProducerBatch, TransactionalBatch
+from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TransactionalBatch
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
 
@@ -36,7 +35,7 @@ def end(log: PartitionLog, epoch: int, *, committed: bool, producer_id: int = ID
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:
     with log.writer().current() as writer:
-        return writer.producers.open_transactions()
+        return list(writer.producers.open_transactions())
 
 
 def values(store: Store, *, committed: bool = True) -> list[bytes | None]:

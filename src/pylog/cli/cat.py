@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pylog.log.partition_log import PartitionLog
+    from pylog.snapshot import Snapshot
     from pylog.store import Store
 
     LogRange = tuple[PartitionLog, int, int]  # from a start offset (inclusive) to an end offset (exclusive)
@@ -40,6 +41,7 @@ def cat(
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], show_default=False)] = False,
     format: Literal["text", "jsonl", "csv", "arrow", "parquet"] = "text",  # noqa: A002 - the option's name
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    snapshot: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
 ) -> None:
     """Prints the records of a topic, partition by partition, in offset order.
@@ -62,6 +64,7 @@ def cat(
         follow: Print new records as they are appended, until Ctrl-C.
         format: Output format.
         isolation: read_committed hides records of aborted and open transactions.
+        snapshot: Print a consistent cut over the partitions, which has whole transactions only. --isolation has no effect then.
         json: Same as --format jsonl.
 
     Examples:
@@ -75,6 +78,8 @@ def cat(
 
     if follow and (end is not None or format == "parquet"):
         raise UsageError("--follow never ends; it cannot be combined with --to or --format parquet")
+    if follow and snapshot:
+        raise UsageError("--snapshot prints the records of one moment; it cannot be combined with --follow")
     if count is not None and not 0 <= count <= INT64_MAX:
         raise UsageError(f"--count {count} is out of range; give a number from 0 to {INT64_MAX}")
     if isinstance(sys.stdout, Closed):
@@ -82,10 +87,12 @@ def cat(
     first, last = (parse_offset_spec(spec or "latest", SystemClock()) for spec in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
+        taken = opened.snapshot([topic], groups=()) if snapshot else None
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
         ranges = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
         rows = SCAN_ROWS if count is None or wanted is not None else min(max(count, 1), SCAN_ROWS)
-        found = _scanned(ranges, isolation, rows) if wanted is None else _around(ranges, isolation, wanted)
+        view = _View(isolation, taken)
+        found = _scanned(ranges, view, rows) if wanted is None else _around(ranges, view, wanted)
         frames = _followed(opened, ranges, isolation) if follow else found
         with writer_to("jsonl" if json else format) as writer:
             for frame in _selected(frames, wanted, count):
@@ -94,26 +101,39 @@ def cat(
                     sys.stdout.flush()
 
 
-def _scanned(ranges: list[LogRange], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
+class _View(NamedTuple):
+    """Which records are seen."""
+
+    isolation: str
+    snapshot: Snapshot | None
+
+    def scan(self, log: PartitionLog, start: int, end: int, columns: Sequence[str], max_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range."""
+        if start >= end:
+            return iter(())
+        isolation, snapshot = self.isolation, self.snapshot
+        return log.scan(start, end, columns=columns, isolation_level=isolation, max_rows=max_rows, snapshot=snapshot)
+
+
+def _scanned(ranges: list[LogRange], view: _View, max_rows: int) -> Iterator[pa.RecordBatch]:
     """Yields the records of ranges of logs, one range after the other."""
     from pylog.record.records import RECORD_COLUMNS
 
     for log, start, end in ranges:
-        if start < end:
-            for frame in log.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation, max_rows=max_rows):
-                yield _with_partition(frame, log.partition.partition)
+        for frame in view.scan(log, start, end, RECORD_COLUMNS, max_rows):
+            yield _with_partition(frame, log.partition.partition)
 
 
-def _around(ranges: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
+def _around(ranges: list[LogRange], view: _View, key: bytes) -> Iterator[pa.RecordBatch]:
     """Yields the records around those with a key. Reads keys first, and whole records only where a key matches."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for log, start, end in ranges:
-        for keys in log.scan(start, end, columns=("offset", "key"), isolation_level=isolation) if start < end else ():
+        for keys in view.scan(log, start, end, ("offset", "key"), SCAN_ROWS):
             hits = keys.filter(pc.equal(keys.column("key"), pa.scalar(key, pa.binary()))).column("offset")
             if len(hits):
-                yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], isolation, SCAN_ROWS)
+                yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], view, SCAN_ROWS)
 
 
 def _followed(store: Store, ranges: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:

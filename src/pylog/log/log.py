@@ -28,6 +28,7 @@ from pylog.record.types import (
     Record,
     check_producer_batch,
 )
+from pylog.snapshot import Snapshot
 
 
 class Log(FactoryMade, ShownAsTable, factory="Store.log"):
@@ -265,6 +266,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         isolation_level: str = "read_uncommitted",
         max_rows: int = limits.SCAN_ROWS,
         verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records from `start` up to, but not including, `end` as Arrow batches, in bounded memory.
 
@@ -277,19 +279,34 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
             isolation_level: `read_committed` hides aborted and open transactions.
             max_rows: the largest number of rows of one Arrow batch.
             verify: true to check each batch's CRC.
+            snapshot: of `Store.snapshot`: yields only the records in it, by default up to its end. `isolation_level` then has no
+                effect.
 
         Raises:
-            OffsetOutOfRangeError, InvalidArgumentError: at once.
+            OffsetOutOfRangeError, InvalidArgumentError: at once. Also if records of the snapshot were deleted since it was taken.
+            UnknownTopicOrPartitionError: the snapshot does not have this partition.
             CorruptionError: during iteration, after all records before the damage. Continue at its `next_offset`.
 
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
         return self._partition_log.scan(
-            start, end, columns=columns, isolation_level=isolation_level, max_rows=max_rows, verify=verify
+            start,
+            end,
+            columns=columns,
+            isolation_level=isolation_level,
+            max_rows=max_rows,
+            verify=verify,
+            snapshot=snapshot,
         )
 
     def records(
-        self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        isolation_level: str = "read_uncommitted",
+        verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> Iterator[Record]:
         """Yields the records of a range as `Record` objects, in offset order.
 
@@ -298,7 +315,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
         Cost: about 0.2 µs a record.
         """
-        return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify)
+        return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify, snapshot=snapshot)
 
     def offset_for_timestamp(
         self, timestamp: int | datetime, *, isolation_level: str = "read_uncommitted"

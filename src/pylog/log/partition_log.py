@@ -83,7 +83,7 @@ class PartitionLog:
             context.found(self._refresher.follower.loaded.findings)
         elif self._writer.writer is not None:
             self._publish(self._writer.writer.state)
-        queries = Queries(self.partition, clock, self._gate, self)
+        queries = Queries(self.partition, clock, self._gate, self, source)
         self.read, self.scan, self.records, self.follow = queries.read, queries.scan, queries.records, queries.follow
         self.follow_in_slices = queries.follow_in_slices
         self.answer, self.wait_for, self.offset_for_timestamp = queries.answer, queries.wait_for, queries.offset_for_timestamp

@@ -34,7 +34,7 @@ from pylog.record.format import (
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
-from pylog.record.types import MarkerBatch, ProducerBatch, TransactionalBatch
+from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TransactionalBatch
 
 _BATCHES_KEPT: Final = 5  # of each producer, the number of requests that a Kafka client may have in flight
 
@@ -75,14 +75,6 @@ class Producer(NamedTuple):
         return (self.last_sequence + 1) & limits.INT32_MAX
 
 
-class OpenTransaction(NamedTuple):
-    """A transaction that has batches in a log, and no marker yet: its producer, the epoch, and the offset of its first record."""
-
-    producer_id: int
-    epoch: int
-    first_offset: int
-
-
 class ProducerStateManager:
     """The state of a log's producers after all records below `end_offset`.
 
@@ -104,6 +96,7 @@ class ProducerStateManager:
         self._open: SortedDict[int, int] = SortedDict(
             {entry.transaction_first_offset: key for key, entry in self._producers.items() if entry.transaction_first_offset >= 0}
         )
+        self._listed: tuple[OpenTransaction, ...] | None = None  # the open transactions, until they change
 
     @property
     def producers(self) -> list[Producer]:
@@ -165,6 +158,7 @@ class ProducerStateManager:
         True
         """
         self.end_offset = min(self.end_offset, end_offset)
+        self._listed = None
         for key, entry in self._kept.items():
             now = self._producers.pop(key, None)
             if now is not None and now.transaction_first_offset >= 0:
@@ -174,9 +168,11 @@ class ProducerStateManager:
                 if entry.transaction_first_offset >= 0:
                     self._open[entry.transaction_first_offset] = key
 
-    def open_transactions(self) -> list[OpenTransaction]:
-        """Returns the open transactions, by their first offsets."""
-        return [OpenTransaction(key, self._producers[key].epoch, first) for first, key in self._open.items()]
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Returns the open transactions, by their first offsets. Cost: O(1), and O(n) after a change of them."""
+        if self._listed is None:
+            self._listed = tuple(OpenTransaction(key, self._producers[key].epoch, first) for first, key in self._open.items())
+        return self._listed
 
     def open_producers(self) -> list[Producer]:
         """Returns the producers with an open transaction, by the first offsets of these."""
@@ -296,6 +292,7 @@ class ProducerStateManager:
         if column[ATTRIBUTES] & TRANSACTIONAL_BIT and first < 0:
             first = base
             self._open[base] = key
+            self._listed = None
         epoch, sequence = column[PRODUCER_EPOCH], column[BASE_SEQUENCE]
         self._producers[key] = Producer(
             key,
@@ -322,6 +319,7 @@ class ProducerStateManager:
         if first < 0:
             return []
         del self._open[first]
+        self._listed = None
         if marker.type != CONTROL_ABORT:
             return []
         stable = self.first_unstable_offset

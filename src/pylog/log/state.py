@@ -16,7 +16,7 @@ from pylog.index.skiplist import SkipList
 from pylog.log.durable_point import FAILED, Truncations
 from pylog.log.recovery.loaded import Loaded
 from pylog.log.recovery.tier import in_tier
-from pylog.record.types import TopicPartition
+from pylog.record.types import OpenTransaction, TopicPartition
 from pylog.segment.segment import LogSegment
 
 Item = tuple[int, LogSegment]
@@ -153,6 +153,7 @@ class LogState(msgspec.Struct, frozen=True):
         replacements: how often this process has noticed that a program without a header has replaced or deleted files.
         remote_start: the log start offset in a broker's remote storage; None if the log is complete here.
         truncations: the last ones.
+        open_transactions: those in the log, by their first offsets; of a log that is open for reading, once they were looked up.
     """
 
     segments: SegmentView
@@ -167,6 +168,7 @@ class LogState(msgspec.Struct, frozen=True):
     remote_start: int | None = None
     replacements: int = 0
     truncations: Truncations = Truncations()
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def version(self) -> tuple[int, int]:
@@ -245,6 +247,7 @@ def first_state(loaded: Loaded) -> LogState:
         0 if slot is None else slot.truncation_count,
         loaded.remote_start,
         truncations=loaded.truncations,
+        open_transactions=() if loaded.producers is None else loaded.producers.open_transactions(),
     )
 
 

@@ -148,6 +148,14 @@ class TransactionalBatch(ProducerBatch):
     __slots__ = ()
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that has batches in a log, and no marker yet: its producer, the epoch, and the offset of its first record."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class MarkerBatch(ProducerBatch):
     """The numbers of a batch that ends a transaction: its only record is a control record, and it has no sequence.
 

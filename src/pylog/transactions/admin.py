@@ -18,10 +18,10 @@ from pylog.errors import (
 )
 from pylog.factory_made import FactoryMade
 from pylog.fs import join
-from pylog.log.producer_state import OpenTransaction, Producer
+from pylog.log.producer_state import Producer
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
-from pylog.record.types import TopicPartition
+from pylog.record.types import OpenTransaction, TopicPartition
 from pylog.topics.topic import check_partition
 from pylog.transactions.described import STATES, OpenTransactionDescription, Owner, TransactionDescription, described
 from pylog.transactions.manager import TransactionManager

@@ -22,11 +22,10 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.partition_log import PartitionLog
-from pylog.log.producer_state import OpenTransaction
 from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
 from pylog.log_manager import LogManager
-from pylog.record.types import MarkerBatch, TopicPartition, TransactionalBatch
+from pylog.record.types import MarkerBatch, OpenTransaction, TopicPartition, TransactionalBatch
 from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
 from pylog.transactions.crew import Crew

@@ -19,7 +19,7 @@ from pylog.log_manager import LogManager
 from pylog.record.few import Piece, few_rows
 from pylog.replayed_partition import ReplayedPartition
 from pylog.transactions.image import TransactionsImage
-from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata
+from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata, TransactionState
 from pylog.transactions.records import format_key, format_value, partition_for
 
 LOGGER: Final = logging.getLogger("pylog.transactions")
@@ -128,6 +128,20 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
         """Returns the states of the ids whose transactions are open or prepared."""
         with self.image() as image:
             return [state for state in map(image.state_of, image.undecided()) if state is not None]
+
+    def prepared_commits(self, image: TransactionsImage) -> dict[str, tuple[TransactionMetadata, bool]]:
+        """Returns the transactions that are decided to commit and may lack markers, and whether a power loss would keep that.
+
+        Args:
+            image: of this partition, which the caller has locked.
+        """
+        found = {}
+        for name in image.undecided():
+            state = image.state_of(name)
+            if state is not None and state.state is TransactionState.PREPARE_COMMIT:
+                must_sync = state.owner is not None and state.owner.is_synced
+                found[name] = state, not must_sync or image.record_offset(name) < self._log.snapshot().durable_offset
+        return found
 
     def make_durable(self) -> None:
         """Syncs the records so far, unless they are durable. Cost: one pread if they are."""

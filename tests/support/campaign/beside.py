@@ -251,6 +251,17 @@ def records(reader: Reader) -> None:
     reader.judge_all(((each.offset, each.value) for each in found), start, end)
 
 
+def at_snapshot(reader: Reader) -> None:
+    start = reader.begin()
+    end = reader.board.end - CUT
+    columns = ["offset", "value"]
+    with suppress(pylog.OffsetOutOfRangeError):  # says that records of the snapshot were deleted meanwhile
+        found = reader.store.read_table(
+            "t", 0, start=start, end=end, columns=columns, snapshot=reader.store.snapshot(["t"], groups=())
+        )
+        reader.judge_all(_frames(iter(found.to_batches())), start, end)
+
+
 def follow(reader: Reader) -> None:
     start = reader.begin()
     frames = reader.log.follow(start, columns=["offset", "value"], max_rows=50, timeout_ms=0, isolation_level=reader.isolation())
@@ -396,6 +407,7 @@ STORE: Final[dict[str, Read | str]] = {
     "verify": verify,
     **dict.fromkeys(("topics", "topic", "log", "groups", "metrics", "recovery_report"), views),
     "consumer": poll,
+    **dict.fromkeys(("read_table", "snapshot"), at_snapshot),
     "start_and_end_offsets": ends_of_many,
     "serve_metrics": "serves the text of `metrics`: tests/monitoring",
     **dict.fromkeys(

@@ -292,6 +292,8 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Store.producer": _producer_that_closes,
     "Store.serve_metrics": lambda s: s.store.serve_metrics(0).close(),
     "Store.start_and_end_offsets": lambda s: s.store.start_and_end_offsets([T]),
+    "Store.read_table": lambda s: s.store.read_table("t"),
+    "Store.snapshot": lambda s: s.store.snapshot(),
     "Store.transaction": lambda s: _transacted(s, "transactional"),
     **dict.fromkeys((f"Transaction.{name}" for name in _OF_TRANSACTIONS), lambda s: _transacted(s, None)),
     "Transaction.abort": lambda s: s.store.transaction("aborted").abort(),

@@ -157,6 +157,7 @@ CALLS: Final[dict[str, Call]] = {
     "records": lambda store: list(store.log("t").records(0, 9)),
     "scan": lambda store: list(store.log("t").scan(columns=["offset", "value"])),
     "committed": lambda store: list(store.log("t").scan(isolation_level="read_committed")),
+    "at_snapshot": lambda store: store.read_table("t", 0, end=40, snapshot=store.snapshot()),
     "follow": lambda store: next(iter(store.log("t").follow(20, timeout_ms=1000))),
     "facts": lambda store: (store.log("t").durable_offset, store.log("t").config, store.log("t").recovery_report),
     "remote_offsets": lambda store: store.log("t").remote_offsets,

@@ -36,9 +36,9 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="partitions_counted_from_zero",
-        file="pylog/reading.py",
-        text="numbers = store.topic(topic).partition_ids if",
-        replacement="numbers = range(store.topic(topic).partition_count) if",
+        file="pylog/table_reading.py",
+        text="numbers = known.partition_ids if",
+        replacement="numbers = range(known.partition_count) if",
         tests=("tests/test_reading.py::test_the_partitions_that_are_there_are_read_whatever_their_numbers",),
         why="A directory with some of a topic's partitions cannot be read as a table.",
         quick=True,
@@ -136,7 +136,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_table_without_columns_keeps_its_rows",
-        file="pylog/reading.py",
+        file="pylog/table_reading.py",
         text=" if arrays else batch.select([])",
         replacement="",
         tests=("tests/test_reading.py::test_a_table_without_columns_keeps_its_number_of_rows",),

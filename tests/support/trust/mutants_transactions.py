@@ -6,7 +6,57 @@ from typing import Final
 
 from support.trust.mutant import Mutant
 
+_SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
+
 TRANSACTIONS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="a_snapshot_does_not_notice_a_commit_between_its_partitions",
+        file="pylog/transactions/snapshots.py",
+        text="        if not before.is_followed_by(after) or self._topics().token != topics.token:\n",
+        replacement="        if self._topics().token != topics.token:\n",
+        tests=(f"{_SNAPSHOTS}a_commit_between_the_partitions_repeats_the_attempt",),
+        why="A snapshot has one half of a transaction.",
+    ),
+    Mutant(
+        name="a_snapshot_does_not_notice_a_new_partition",
+        file="pylog/transactions/snapshots.py",
+        text="        if not before.is_followed_by(after) or self._topics().token != topics.token:\n",
+        replacement="        if not before.is_followed_by(after):\n",
+        tests=(f"{_SNAPSHOTS}the_first_transaction_of_a_directory_and_a_new_partition_are_noticed_while_a_snapshot_is_taken",),
+        why="A snapshot lacks the part of a transaction that is in a partition created meanwhile.",
+    ),
+    Mutant(
+        name="a_snapshot_waits_for_markers",
+        file="pylog/transactions/snapshots.py",
+        text="        into = taken if any(_is_of(found, each, key) for each in included) else kept\n",
+        replacement="        into = kept\n",
+        tests=(f"{_SNAPSHOTS}a_transaction_that_is_decided_is_whole_in_a_snapshot_whichever_markers_are_missing",),
+        why="A snapshot has those parts of a committed transaction that have a marker.",
+    ),
+    Mutant(
+        name="a_snapshot_has_what_a_power_loss_may_take_back",
+        file="pylog/transactions/topic.py",
+        text="not must_sync or image.record_offset(name) < self._log.snapshot().durable_offset",
+        replacement="True",
+        tests=(f"{_SNAPSHOTS}a_decision_that_a_power_loss_may_take_back_is_not_in_a_snapshot",),
+        why="A snapshot shows a transaction that is aborted after a power loss.",
+    ),
+    Mutant(
+        name="a_snapshot_is_read_from_a_log_that_was_cut",
+        file="pylog/snapshot.py",
+        text="        kept_to = min(now.end_offset, now.truncated_to)\n",
+        replacement="        kept_to = now.end_offset\n",
+        tests=(f"{_SNAPSHOTS}records_of_a_snapshot_that_were_deleted_are_an_error_never_a_shorter_answer",),
+        why="A snapshot returns records that were appended after it.",
+    ),
+    Mutant(
+        name="a_snapshot_is_read_after_a_compaction",
+        file="pylog/snapshot.py",
+        text="        if now.compacted_to > self.end_offset:\n",
+        replacement="        if False:\n",
+        tests=(f"{_SNAPSHOTS}records_that_compaction_superseded_after_a_snapshot_are_an_error",),
+        why="A snapshot lacks keys that have newer records.",
+    ),
     Mutant(
         name="a_completed_transaction_is_completed_again",
         file="pylog/transactions/states.py",

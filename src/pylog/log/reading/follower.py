@@ -221,8 +221,9 @@ class Follower:
         return bool((table[BASE_OFFSET] == first).all())
 
     def _set_state(self, state: LogState) -> None:
-        unstable = None if self._producers is None else self._producers.first_unstable_offset
-        self._state = replace(state, first_unstable_offset=unstable)
+        found = self._producers
+        unstable, opened = (None, ()) if found is None else (found.first_unstable_offset, found.open_transactions())
+        self._state = replace(state, first_unstable_offset=unstable, open_transactions=opened)
         self._publish(self._state)
 
     # ---- other changes -------------------------------------------------------------------------------------------------------

@@ -13,16 +13,19 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.fs import Gate
 from pylog.log.arguments import check_scan, is_committed, offset_given
 from pylog.log.reading import following, lookup, planning, reader
 from pylog.log.reading.following import Ends
 from pylog.log.reading.lookup import Answer, TimeSearch
 from pylog.log.reading.outline import outline_of
+from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.records import RECORD_COLUMNS, record_chunks
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+from pylog.snapshot import OffsetsNow, PartitionCut, Snapshot, cut_given
 
 
 class LogStates(Protocol):
@@ -42,9 +45,11 @@ class Queries:
         clock: for waiting.
         gate: the log's; a call after `close` raises.
         states: of the log.
+        source: the partition's files.
     """
 
-    def __init__(self, partition: TopicPartition, clock: Clock, gate: Gate, states: LogStates) -> None:
+    def __init__(self, partition: TopicPartition, clock: Clock, gate: Gate, states: LogStates, source: Source) -> None:
+        self._source = source
         self._partition = partition
         self._clock = clock
         self._gate = gate
@@ -100,25 +105,55 @@ class Queries:
         isolation_level: str = "read_uncommitted",
         max_rows: int = limits.SCAN_ROWS,
         verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range as Arrow batches. Arguments and errors as for `Log.scan`."""
         self._gate.check()
         committed = check_scan(columns, isolation_level, max_rows)
-        state = self._snapshot(committed=committed)
-        last = state.stable_offset if committed else state.end_offset
+        cut, refresh = None, partial(self._snapshot, committed=committed)
+        if snapshot is not None:
+            committed, cut = True, cut_given(snapshot, self._partition)
+            refresh = partial(self._with_all_of, cut)
+        state = refresh()
+        last = cut.end_offset if cut is not None else state.stable_offset if committed else state.end_offset
         wanted = lookup.wanted(state, self._partition, start, end, last)
-        renew = partial(following.refreshed_after, partial(self._snapshot, committed=committed, wait=True))
+        renew = partial(following.refreshed_after, partial(refresh, wait=True))
         check = following.Continuity(self._current, state).check
+        left_out = None if cut is None else cut.is_left_out
         frames = reader.scan(
-            state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify, renew=renew, check=check
+            state,
+            wanted,
+            columns,
+            committed=committed,
+            max_rows=max_rows,
+            verify=verify,
+            renew=renew,
+            check=check,
+            is_left_out=left_out,
         )
         return self._gate.steps(frames)
 
+    def _with_all_of(self, cut: PartitionCut, *, wait: bool = False) -> LogState:
+        """Returns the state now. Raises if it lacks records of a snapshot."""
+        state = self._snapshot(committed=True, wait=wait)
+        truncated_to = state.truncated_to(cut.truncation_count)
+        topic_id = read_topic_id(self._source.fs, self._source.directory)
+        compacted_to = self._source.cleaned.offsets().get(self._partition, 0)
+        now = OffsetsNow(topic_id, state.start_offset, state.end_offset, truncated_to, compacted_to)
+        cut.check(self._partition, now)
+        return state
+
     def records(
-        self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        isolation_level: str = "read_uncommitted",
+        verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> Iterator[Record]:
         """Yields the records of a range as `Record` objects."""
-        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
+        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify, snapshot=snapshot)
         return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self._partition)))
 
     def offset_for_timestamp(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import PylogError
 from pylog.log.reading.good_batches import OffsetRange, good_batches, placed
-from pylog.log.reading.transaction_outcomes import TransactionOutcomes
+from pylog.log.reading.transaction_outcomes import IsLeftOut, TransactionOutcomes
 from pylog.log.state import LogState
 from pylog.record.batch import Bytes, Table
 from pylog.record.decoder import RecordDecoder
@@ -55,6 +55,7 @@ def scan(
     verify: bool,
     renew: Renew | None = None,
     check: Check | None = None,
+    is_left_out: IsLeftOut | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields Arrow batches of the wanted records, of at most `max_rows` rows each. Memory does not grow with the range.
 
@@ -65,24 +66,33 @@ def scan(
         verify: true to check each batch's CRC.
         renew: receives the state, an error and the end of the range; returns the current state to continue with, or raises.
         check: called with the batches of each region after they were read; raises to refuse their records.
+        is_left_out: as for `TransactionOutcomes`.
 
     Raises:
         InvalidArgumentError: at once, for unknown columns.
     """
     rows = min(max_rows, limits.INT32_MAX)
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=rows, verify=verify)
-    reading = _Reading(wanted, decoder, committed, check)
+    reading = _Reading(wanted, decoder, committed, check, is_left_out)
     return reading.frames(state) if renew is None else reading.frames_of_a_changing_log(state, renew)
 
 
 class _Reading:
     """A scan of a range, with its progress, so that it can continue in a newer state of the log."""
 
-    def __init__(self, wanted: OffsetRange, decoder: RecordDecoder, committed: bool, check: Check | None) -> None:
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        decoder: RecordDecoder,
+        committed: bool,
+        check: Check | None,
+        is_left_out: IsLeftOut | None,
+    ) -> None:
         self._wanted = wanted  # the remaining range
         self._decoder = decoder
         self._committed = committed
         self._check = check
+        self._is_left_out = is_left_out
 
     def frames_of_a_changing_log(self, state: LogState, renew: Renew) -> Iterator[pa.RecordBatch]:
         """Yields the frames. If segments were replaced during the scan, it continues in the new ones."""
@@ -98,7 +108,7 @@ class _Reading:
 
     def frames(self, state: LogState) -> Iterator[pa.RecordBatch]:
         """Yields the frames of the remaining range."""
-        outcomes = TransactionOutcomes(state, self._wanted) if self._committed else None
+        outcomes = TransactionOutcomes(state, self._wanted, self._is_left_out) if self._committed else None
         try:
             for segment, buffer, table, shift in good_batches(state, self._wanted):
                 if self._check is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ from pylog.record.format import (
 from pylog.segment.batch_walk import crc_is_good, first_offsets, possible_markers
 from pylog.segment.segment import LogSegment
 
+IsLeftOut = Callable[[int, int], bool | None]
+
 
 class TransactionEnd(NamedTuple):
     """A transaction marker: its offset, its producer, and whether it aborts."""
@@ -49,12 +51,18 @@ class TransactionOutcomes:
     aborted records to be served. If damage may hide a marker, a sound transaction index of the damaged segment can prove the
     outcome (`TransactionProof`). Without that proof the outcome is unknown, and the record is never served as committed.
 
+    Args:
+        state, wanted: the log, and the range that is read.
+        is_left_out: decides before the markers do, as in a snapshot; it takes the producer id and the offset of a batch, and
+            returns None to leave the decision to the markers.
+
     Cost: none in ranges without transactions, else a second walk over the headers, ahead of the reader.
     """
 
-    def __init__(self, state: LogState, wanted: OffsetRange) -> None:
+    def __init__(self, state: LogState, wanted: OffsetRange, is_left_out: IsLeftOut | None = None) -> None:
         self._state = state
         self._wanted = wanted
+        self._is_left_out = is_left_out
         self._ahead: Iterator[Batches] | None = None
         self._markers: defaultdict[int, deque[tuple[int, bool]]] = defaultdict(deque)  # producer → (offset, aborted), ascending
         self._damage: CorruptionError | None = None  # the damage that ended the walk
@@ -87,6 +95,9 @@ class TransactionOutcomes:
 
     def _is_aborted(self, producer_id: int, offset: int) -> bool | None:
         """Returns None if the outcome is unknown."""
+        known = None if self._is_left_out is None else self._is_left_out(producer_id, offset)
+        if known is not None:
+            return known
         marker = self._first_marker(producer_id, offset)
         if marker is not None:
             return marker[1]

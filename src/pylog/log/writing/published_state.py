@@ -68,6 +68,7 @@ class PublishedState:
             end_offset=active.next_offset,
             durable_offset=durable_offset,
             first_unstable_offset=self._producers.first_unstable_offset,
+            open_transactions=self._producers.open_transactions(),
         )
 
     def change(self, **changes: Any) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pylog.config import Durability
 from pylog.errors import InvalidRecordError
 from pylog.log.options import Options, level_given
-from pylog.log.producer_state import OpenTransaction, ProducerStateManager
+from pylog.log.producer_state import ProducerStateManager
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.log.writing.requests import Request
 from pylog.record.builder import BatchEncoder
 from pylog.record.control import end_transaction_record
 from pylog.record.few import Piece, few_rows, joined_rows, least_bound
-from pylog.record.types import MarkerBatch, ProducerBatch
+from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch
 
 ChooseMarker = Callable[[OpenTransaction | None], tuple[MarkerBatch, bool] | None]
 

@@ -1,0 +1,277 @@
+"""Takes snapshots: consistent cuts over partitions, without a lock (transactions 9.3).
+
+An attempt reads the states of all transactional ids, then the partitions, then the states again. If no transaction was decided to
+commit between the two readings of the states, the snapshot has the transactions that were decided by then: also one whose marker
+is still missing in a partition, because its decision is what counts. Otherwise another attempt follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from pylog.arguments import items_of
+from pylog.config import OffsetsConfig, TransactionsConfig
+from pylog.directory.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, check_topic_name
+from pylog.errors import CorruptionError, PylogTimeoutError, UnknownTopicOrPartitionError
+from pylog.fs import join
+from pylog.log.partition_log import PartitionLog
+from pylog.log.state import LogState
+from pylog.log_manager import LogManager
+from pylog.offsets.arguments import checked_group
+from pylog.offsets.image import Image
+from pylog.offsets.partition import OffsetsPartition
+from pylog.offsets.schema import OFFSETS_TOPIC, group_name, parse_offset, parse_partition_key
+from pylog.offsets.topic import OffsetsTopic
+from pylog.record.types import OffsetAndMetadata, OpenTransaction, TopicPartition
+from pylog.segment.names import DURABLE_POINT
+from pylog.snapshot import PartitionCut, Snapshot
+from pylog.topics.catalog import CATALOG, CATALOGS
+from pylog.topics.listing import find_topics
+from pylog.topics.signs import META_PROPERTIES
+from pylog.topics.topic import Topic
+from pylog.transactions.image import TransactionsImage
+from pylog.transactions.metadata import TransactionMetadata
+from pylog.transactions.states import last_transaction
+from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
+
+TIMEOUT_MS: Final = 100  # after the first attempt, which opens the logs
+_NAP_S: Final = 0.0002
+
+
+class _Decisions(NamedTuple):
+    """The decisions of the transactional ids at a moment.
+
+    Attributes:
+        token: another one after each decision to commit.
+        prepared: the committed transactions that may lack markers, and whether a power loss would keep the decision.
+    """
+
+    token: list[tuple[TransactionsImage, int]]
+    prepared: dict[str, tuple[TransactionMetadata, bool]]
+
+    def is_followed_by(self, later: _Decisions) -> bool:
+        """Returns whether nothing was decided between the two."""
+        return len(self.token) == len(later.token) and all(
+            mine is its and count == now for (mine, count), (its, now) in zip(self.token, later.token, strict=True)
+        )
+
+    def included(self, later: _Decisions) -> list[TransactionMetadata]:
+        """Returns the transactions to include where their markers are missing.
+
+        One whose decision is not durable yet has no marker anywhere, and a power loss may still take it back.
+        """
+        undurable = {name: state.identity for name, (state, is_durable) in later.prepared.items() if not is_durable}
+        return [state for name, (state, _) in self.prepared.items() if undurable.get(name) != state.identity]
+
+
+class _TopicList(NamedTuple):
+    """The topics of the directory, and a value that changes with them."""
+
+    token: object
+    by_name: Mapping[str, Topic]
+
+
+class _PendingOffset(NamedTuple):
+    """An offset that an open transaction would commit."""
+
+    record_offset: int
+    producer_id: int
+    partition: TopicPartition
+    committed: OffsetAndMetadata
+
+
+class _GroupRead(NamedTuple):
+    """One group in `__consumer_offsets`: its committed offsets, and those that are pending, in the order of their records."""
+
+    committed: dict[TopicPartition, OffsetAndMetadata]
+    pending: list[_PendingOffset]
+
+
+class SnapshotTaker:
+    """Takes the snapshots of a store. Every method may be called from any thread.
+
+    It has images of its own of the internal topics: those of the writers are locked while they append.
+
+    Args:
+        manager: of the store.
+        transactions, offsets: the store's options.
+    """
+
+    def __init__(self, manager: LogManager, transactions: TransactionsConfig, offsets: OffsetsConfig) -> None:
+        self._manager = manager
+        self._states = TransactionsTopic(manager, transactions, manager.clock)
+        self._offsets = OffsetsTopic(manager, offsets, manager.fs)
+        self._logs: dict[TopicPartition, PartitionLog] = {}  # of a store that is open for reading
+        self._known = _TopicList(None, {})
+        self._unwritten: dict[str, object] = {}  # what was read of a partition that no pylog has written to, by its directory
+        self._written: set[str] = set()  # directories of partitions that pylog has written to
+
+    def take(self, topics: Iterable[str] | None, groups: Iterable[str] | None) -> Snapshot:
+        """See `Store.snapshot`."""
+        wanted = None if topics is None else [check_topic_name(each) for each in items_of("topics", topics, "names")]
+        asked = None if groups is None else [checked_group(each) for each in items_of("groups", groups, "names")]
+        self._manager.gate.check()
+        clock, deadline = self._manager.clock, None
+        while (found := self._attempt(wanted, asked)) is None:
+            now = clock.monotonic()
+            deadline = now + TIMEOUT_MS / 1000 if deadline is None else deadline
+            if now >= deadline:
+                message = f"{self._manager.path}: transactions were committed all the time, so that no snapshot was complete"
+                raise PylogTimeoutError(f"{message} within {TIMEOUT_MS} ms; try again")
+            clock.sleep(_NAP_S)
+        return found
+
+    def _attempt(self, wanted: list[str] | None, asked: list[bytes] | None) -> Snapshot | None:
+        """Returns a snapshot; None if transactions were committed, or topics changed, meanwhile."""
+        topics = self._topics()
+        taken_ms = self._manager.clock.now_ms()
+        before = self._decisions(topics)
+        seen = dict(self._seen(_partitions_of(topics, wanted, self._manager.path)))
+        groups = self._groups(topics, asked)
+        after = self._decisions(topics)
+        if not before.is_followed_by(after) or self._topics().token != topics.token:
+            return None
+        included = before.included(after)
+        cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included) for key, state in seen.items()}
+        producers = {state.producer_id for state in included}
+        offsets = {group_name(name): _with_pending(group, producers) for name, group in groups.items()}
+        return Snapshot(taken_ms, cuts, offsets, has_all_groups=asked is None)
+
+    # ---- topics and partitions -------------------------------------------------------------------------------------------------
+
+    def _topics(self) -> _TopicList:
+        """Returns the topics. In a directory of pylog's own each change of them is a change of the catalog."""
+        fs, path = self._manager.fs, self._manager.path
+        is_brokers = fs.exists(join(path, META_PROPERTIES))
+        data = None if is_brokers else CATALOGS.fetch(fs, join(path, CATALOG))
+        known = self._known
+        if data is not None and known.token == data:
+            return known
+        by_name = find_topics(fs, path)
+        found = _TopicList({name: topic.partition_ids for name, topic in by_name.items()} if data is None else data, by_name)
+        self._known, self._unwritten, self._written = found, {}, set()
+        return found
+
+    def _seen(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, LogState]]:
+        for key in partitions:
+            with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
+                yield key, self._state_of(key)
+
+    def _state_of(self, key: TopicPartition) -> LogState:
+        log = self._log(key)
+        unwritten = self._is_unwritten(log.directory)  # before the state is read
+        known = self._unwritten.get(log.directory)
+        if unwritten and isinstance(known, LogState):
+            return known
+        state = log.snapshot(committed=True)
+        if unwritten:
+            self._unwritten[log.directory] = state
+        return state
+
+    def _is_unwritten(self, directory: str) -> bool:
+        """Returns whether no pylog has written to a partition, so that in a directory of pylog's own it stays as it was read."""
+        known = self._known
+        return (
+            known is not None and isinstance(known.token, bytes) and not self._manager.fs.exists(join(directory, DURABLE_POINT))
+        )
+
+    def _log(self, key: TopicPartition) -> PartitionLog:
+        if self._manager.writable:
+            return self._manager.known_log(key)
+        log = self._logs.get(key)
+        if log is None or log.is_deleted:
+            log = self._logs[key] = self._manager.log(*key)
+        return log
+
+    # ---- decisions -------------------------------------------------------------------------------------------------------------
+
+    def _decisions(self, topics: _TopicList) -> _Decisions:
+        found = _Decisions([], {})
+        topic = topics.by_name.get(TRANSACTION_STATE_TOPIC)
+        for number in () if topic is None else topic.partition_ids:
+            with suppress(UnknownTopicOrPartitionError):  # not created yet: it has no records
+                partition = self._states.partition(number)
+                self._take_decisions(partition, found)
+        return found
+
+    def _take_decisions(self, partition: TransactionsPartition, into: _Decisions) -> None:
+        unwritten = self._is_unwritten(partition.directory)  # before the records are read
+        known = self._unwritten.get(partition.directory)
+        if unwritten and isinstance(known, TransactionsImage):
+            into.token.append((known, known.decisions))
+            return
+        with partition.image() as image:
+            if unwritten and not len(image):
+                self._unwritten[partition.directory] = image
+            for name, fault in image.faults().items():
+                message = f"{partition.directory}: whether the transactional id {name!r} commits is unknown: {fault}"
+                raise CorruptionError(message, path=partition.directory)
+            into.token.append((image, image.decisions))
+            into.prepared.update(partition.prepared_commits(image))
+
+    # ---- groups ----------------------------------------------------------------------------------------------------------------
+
+    def _groups(self, topics: _TopicList, asked: Collection[bytes] | None) -> dict[bytes, _GroupRead]:
+        found: dict[bytes, _GroupRead] = {name: _GroupRead({}, []) for name in asked or ()}
+        if asked is not None and not asked:
+            return found
+        topic = topics.by_name.get(OFFSETS_TOPIC)
+        for number in () if topic is None else topic.partition_ids:
+            with suppress(UnknownTopicOrPartitionError):  # not created yet: it has no records
+                self._take_groups(self._offsets.partition(number), asked, found)
+        return found
+
+    def _take_groups(self, partition: OffsetsPartition, asked: Collection[bytes] | None, into: dict[bytes, _GroupRead]) -> None:
+        unwritten = self._is_unwritten(partition.directory)  # before the records are read
+        if unwritten and partition.directory in self._unwritten:
+            return  # it has no records
+        with partition.image() as image:
+            if unwritten and not image.groups:
+                self._unwritten[partition.directory] = image
+            names = image.groups if asked is None else [name for name in asked if name in image.groups]
+            into.update({name: _group_of(image, name) for name in list(names)})
+
+
+def _partitions_of(topics: _TopicList, wanted: list[str] | None, path: str) -> Iterator[TopicPartition]:
+    names = [name for name in topics.by_name if name not in INTERNAL_TOPICS] if wanted is None else wanted
+    for name in dict.fromkeys(names):
+        topic = topics.by_name.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"{path} has no topic {name!r}", path=path)
+        for number in topic.partition_ids:
+            yield TopicPartition(name, number)
+
+
+def _cut(key: TopicPartition, state: LogState, topic_id: str | None, included: list[TransactionMetadata]) -> PartitionCut:
+    kept, taken = dict[int, int](), dict[int, int]()
+    for found in state.open_transactions:
+        into = taken if any(_is_of(found, each, key) for each in included) else kept
+        into[found.producer_id] = found.first_offset
+    ends = state.start_offset, state.end_offset, state.stable_offset
+    return PartitionCut(topic_id, *ends, state.truncation_count, kept, taken)
+
+
+def _is_of(found: OpenTransaction, prepared: TransactionMetadata, partition: TopicPartition) -> bool:
+    """Returns whether an open transaction of a partition is the one that an id has decided to commit."""
+    return partition in prepared.partitions and last_transaction(prepared) == (found.producer_id, found.epoch)
+
+
+def _group_of(image: Image, name: bytes) -> _GroupRead:
+    group, pending = image.groups[name], list[_PendingOffset]()
+    for producer_id, entries in image.pending.items():
+        for (owner, key), entry in entries.items():
+            committed = group.entries.get(key)
+            if owner == name and (committed is None or committed.record_offset < entry.record_offset):
+                offset = parse_offset(entry.value).committed
+                pending.append(_PendingOffset(entry.record_offset, producer_id, parse_partition_key(key), offset))
+    return _GroupRead(dict(group.offsets()), sorted(pending))
+
+
+def _with_pending(group: _GroupRead, producers: Collection[int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns the offsets of a group with those that the transactions of some producers have committed."""
+    for pending in group.pending:
+        if pending.producer_id in producers:
+            group.committed[pending.partition] = pending.committed
+    return group.committed
