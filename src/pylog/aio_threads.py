@@ -71,7 +71,7 @@ class InThreads(Generic[Of]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._wrapped!r})"
 
-    async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    async def run(self, method: Callable[Concatenate[Of, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Calls a method of the wrapped object, or a function that gets the object, in another thread.
 
         Args:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, assert_type
 
 import pylog
+import pylog.aio
 from pylog import OffsetAndMetadata, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
-from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.aio import AsyncConsumer, AsyncIteration, AsyncLog, AsyncProducer, AsyncStore
 from pylog.consumer.options import ConsumerArguments
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 
@@ -90,8 +91,9 @@ def typed_producers(store: pylog.Store, options: dict[str, Any]) -> None:
     assert_type(both, pylog.Producer[str, object])
     both.send("orders", {"cents": 1999}, key="42", headers=[("trace", b"1")])
     any_value = store.producer(value_serializer=lambda value: json.dumps(value).encode())
-    assert_type(any_value, pylog.Producer[bytes | None, Any])
-    any_value.send("orders", {"cents": 1999})
+    # pyright takes a lambda for one of bytes, the default: it needs a function that names the type of its argument
+    assert_type(any_value, pylog.Producer[bytes | None, Any])  # pyright: ignore[reportAssertTypeFailure]
+    any_value.send("orders", {"cents": 1999})  # pyright: ignore[reportArgumentType]
     assert_type(store.producer(value_serializer=with_topic), pylog.Producer[bytes | None, int])
     assert_type(store.producer(value_serializer=Numbers()), pylog.Producer[bytes | None, int])
     store.producer(**options).send("orders", 5)
@@ -166,3 +168,21 @@ async def typed_coroutines(store: pylog.Store) -> None:
 
 def fakes() -> pylog.Store:
     return pylog.open("/data", fs=FaultyFileSystem(MemoryFileSystem()))
+
+
+async def administered(path: str) -> None:
+    async with pylog.aio.open(path, durability="os") as store:
+        assert_type(store, AsyncStore)
+        assert_type(await store.create_topic("orders", 2, retention_ms=-1), pylog.Topic)
+        assert_type(await store.topics(), dict[str, pylog.Topic])
+        assert_type(await store.groups(), list[str])
+        assert_type(await store.run(lambda each: each.group("billing").lag()), dict[TopicPartition, int])
+        assert_type(await store.producer(value_serializer=str.encode), AsyncProducer[bytes | None, str])
+        assert_type(await store.consumer("orders", value_deserializer=bytes.decode), AsyncConsumer[bytes | None, str])
+        log = await store.log("orders")
+        assert_type(log, AsyncLog)
+        assert_type(await log.append(b"paid", key=b"42"), int)
+        assert_type(log.records(), AsyncIteration[Record])
+        async for record in log.records():
+            assert_type(record.value, bytes | None)
+    assert_type(await pylog.aio.open(path, mode="r"), AsyncStore)

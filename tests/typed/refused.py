@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pylog
-from pylog.aio import AsyncConsumer, AsyncProducer
+import pylog.aio
+from pylog.aio import AsyncConsumer, AsyncLog, AsyncProducer, AsyncStore
 from pylog.compat.fixture import KafkaForTests
 
 
@@ -69,3 +70,11 @@ async def wrong_coroutines(consumer: pylog.Consumer, producer: pylog.Producer[st
     await sender.send_and_wait("orders", "paid", partiton=1)  # type: ignore[call-arg]
     AsyncConsumer(consumer, group_id="billing")  # type: ignore[call-arg]
     (await AsyncConsumer(consumer).getone()).value.upper()  # type: ignore[union-attr]
+
+
+async def wrong_stores_of_coroutines(store: AsyncStore, log: AsyncLog) -> None:
+    await store.create_topic("orders", retenton_ms=5)  # type: ignore[call-arg]
+    await store.producer(linger=5)  # type: ignore[call-arg]
+    await log.append("paid")  # type: ignore[arg-type]
+    await log.append_many(b"paid", codec="lz4")  # type: ignore[call-arg]
+    await pylog.aio.open("/data", durabilty="sync")  # type: ignore[call-arg]
