@@ -18,6 +18,7 @@ import pytest
 import pylog
 from support.docs.pages import code
 from support.packaging.built import PROJECT, Environment, build, unpacked
+from support.packaging.release_check import EXTRAS
 
 DISTRIBUTION = f"pylogdb-{pylog.__version__}.dist-info"
 
@@ -73,6 +74,11 @@ def test_the_program_asks_for_a_cyclopts_that_puts_examples_below_the_options() 
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = {name: next(line for line in extras[name] if line.startswith("cyclopts")) for name in ("cli", "test")}
     assert asked == {"cli": "cyclopts>=4.1", "test": "cyclopts>=4.1"}  # 4.0 has no help_epilogue: every command died
+
+
+def test_each_extra_of_users_is_installed_by_itself_by_the_release_check() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"test", "bench", "docs"}  # those are for work on pylog itself
 
 
 @pytest.mark.slow

@@ -18,6 +18,11 @@ from support.packaging.built import PROJECT, Environment, build
 
 # Run against what is installed, from a place without the sources: the engine, its kernels, and real brokers' directories.
 TESTS = ("test_store.py", "test_config.py", "log/test_golden.py", "log/test_recovery.py", "record/test_decoder.py")
+# Each extra by itself: a program that needs what it brings.
+EXTRAS = {
+    "cli": "import sys; from pylog.cli import main; sys.argv = ['pylog', '--help']; main()",
+    "spark": "import pyspark.sql.datasource, pylog.spark, pyspark_pylog; print(pyspark_pylog.DefaultSource.name())",
+}
 TEST_TOOLS = ("pytest>=9", "hypothesis>=6.140", "psutil>=7")
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
@@ -30,6 +35,8 @@ def main() -> int:
         print(f"{wheel.name}: {_size(wheel)}; {sdist.name}: {_size(sdist)}", flush=True)
         _try_wheel(wheel, work)
         _try_sdist(sdist, work)
+        for extra, program in EXTRAS.items():
+            _try_extra(wheel, extra, program, work)
     print("all is well")
     return 0
 
@@ -53,6 +60,12 @@ def _try_sdist(sdist: Path, work: Path) -> None:
     environment = Environment(work / "sdist", with_pip=True)
     environment.run(*PIP, sdist, cwd=work)
     _try_quickstart(environment, work / "from-sdist")
+
+
+def _try_extra(wheel: Path, extra: str, program: str, work: Path) -> None:
+    environment = Environment(work / f"only-{extra}", with_pip=True)
+    environment.run(*PIP, f"{wheel}[{extra}]", cwd=work)
+    print(f"only the extra {extra}: {environment.run('-c', program, cwd=work).splitlines()[0]}", flush=True)
 
 
 def _try_quickstart(environment: Environment, directory: Path) -> None:
