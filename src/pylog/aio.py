@@ -25,6 +25,7 @@ from pylog.aio_inside import await_in_loop, inside_call
 from pylog.aio_log import AsyncLog
 from pylog.aio_store import AsyncStoreCalls, opened_by
 from pylog.aio_threads import AsyncIteration
+from pylog.arguments import check_callable
 from pylog.awaitables import is_awaitable, is_coroutine_function
 from pylog.client_thread import ClientThread
 from pylog.clock import SystemClock
@@ -114,6 +115,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
 
         Cost: about 40 µs.
         """
+        check_callable("on_delivery", on_delivery)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         sent = None if self._line else send_at_once(self._producer, topic, value, **more)
@@ -165,6 +167,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
 
         Cost: about 40 µs, most of it asyncio's. Use `send_arrow` or a thread for high rates.
         """
+        check_callable("on_delivery", on_delivery)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note = partial(self._note, loop, answer)

@@ -215,6 +215,8 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
 
         An error of the subscription is raised by that call.
         """
+        if not isinstance(topics, Iterable):
+            raise InvalidTypeError(f"topics={topics!r} is not a list of topic names")
         names = topics if isinstance(topics, str) else tuple(topics)
         self._open_changes().subscribe(names, pattern, listener)
 

@@ -76,4 +76,12 @@ COROUTINES: Final = (
         tests=("tests/test_aio_store.py::test_an_iteration_that_is_collected_inside_a_thread_pool_waits_for_no_lock",),
         why="The collector runs inside the lock of a thread pool, and the process stands still.",
     ),
+    Mutant(
+        name="a_coroutines_subscription_is_a_number",
+        file="pylog/aio_calls.py",
+        text="        if not isinstance(topics, Iterable):\n",
+        replacement="        if False:\n",
+        tests=("tests/test_wrong_types_of_coroutines.py::test_a_subscription_to_no_list_of_topics_is_refused",),
+        why="A wrong type raises an error of Python.",
+    ),
 )
