@@ -90,6 +90,9 @@ DIRECTORY_REPLACED: Final = Event(
 WRITING_FAILED: Final = Event("log", "failed", "Stopped all writes to a log", logging.ERROR)
 TRANSACTION_ABORTED: Final = Event("transactions", "aborted", "Aborted the transaction of a transactional id")
 ORPHAN_ABORTED: Final = Event("transactions", "orphan aborted", "Aborted a transaction that was left open in a partition")
+PRODUCER_ID_RENEWED: Final = Event(
+    "transactions", "producer id renewed", "Gave a transactional id a new producer id", logging.WARNING
+)
 TRANSACTION_INCOMPLETE: Final = Event(
     "transactions", "incomplete", "Could not write all markers of a transaction", logging.WARNING
 )

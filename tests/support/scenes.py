@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -294,6 +295,19 @@ def orphans_are_aborted(path: Path) -> None:
         (path / checkpoint).unlink(missing_ok=True)
     with opened(path, transactions=FEW_TRANSACTIONS) as store:
         store.log("orders")
+
+
+@scene("PRODUCER_ID_RENEWED")
+def states_are_older_than_the_log(path: Path) -> None:
+    states, backup = path / "__transaction_state-0", path.parent / "backup"
+    for _ in range(3):
+        with opened(path, transactions=FEW_TRANSACTIONS) as store, suppress(pylog.TransactionAbortedError):
+            store.create_topic("orders", exist_ok=True)
+            with store.transaction("billing") as transaction:
+                transaction.append("orders", b"x")
+        if backup.exists():
+            shutil.rmtree(states)
+        shutil.copytree(*((backup, states) if backup.exists() else (states, backup)))
 
 
 @scene("TRANSACTION_INCOMPLETE")

@@ -176,3 +176,26 @@ def test_a_hanging_transaction_of_a_broker_does_not_stop_truncation(fs: MemoryFi
     fs.clock.advance(21 * 60_000)
     log.truncate(0)
     assert count_open(store, "out") == 0
+
+
+# ---- markers of aborts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.SYNC], ids=["OS", "SYNC"])
+def test_the_marker_of_an_abort_is_as_durable_as_its_transaction(store: Store, durability: Durability) -> None:
+    """Else a power loss could take the marker alone: a broker would leave the records open, and give the offset again."""
+    transaction = store.transaction("billing", durability=durability)
+    transaction.append("out", b"never seen", partition=0)
+    transaction.flush()
+    transaction.abort()
+    state = manager_of(store).log("out", 0).snapshot()
+    assert (state.durable_offset == state.end_offset) == (durability is Durability.SYNC)
+
+
+def test_the_marker_of_an_orphan_is_durable(fs: MemoryFileSystem, store: Store) -> None:
+    append_open(store, "out", OURS)
+    store.tick()
+    store.close()
+    with opened(fs) as other:
+        state = manager_of(other).log("out", 0).snapshot()
+        assert (count_open(other, "out"), state.durable_offset) == (0, state.end_offset)

@@ -165,6 +165,11 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     defaults = TopicConfig()
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
     config = topic_config(topic.config.changed() | given)
+    if topic.name in INTERNAL_TOPICS and "cleanup_policy" in options and config.cleanup_policy != "compact":
+        raise InvalidArgumentError(
+            f"cleanup_policy={config.cleanup_policy!r} would delete records of {topic.name} that are still needed: committed "
+            "offsets, or the states of transactions; it stays 'compact'"
+        )
     return CatalogTopic(topic.id or new_topic_id(), topic.partition_count, config.changed())
 
 

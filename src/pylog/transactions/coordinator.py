@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pylog import trace
 from pylog.clock import Clock
@@ -21,6 +21,7 @@ from pylog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.limits import MAX_PRODUCER_EPOCH
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
@@ -36,7 +37,6 @@ from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
 from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
-Appended = TypeVar("Appended")
 _TOLD: Final = "a newer instance or an administrator aborts it"
 _HEARTBEAT_S: Final = 3.0  # between two checks of open transactions, as a rule
 
@@ -62,6 +62,7 @@ class TransactionCoordinator:
         self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
         self._overdue: frozenset[OpenedAt] = frozenset()
         self.crew = Crew(clock)
+        self._renewed: dict[ProducerIdAndEpoch, ProducerIdAndEpoch] = {}  # a few: only backups that were restored lead to them
 
     # ---- an incarnation ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +86,49 @@ class TransactionCoordinator:
     def _initialised(self, transactional_id: str, timeout_ms: int, current: TransactionMetadata | None) -> TransactionMetadata:
         now_ms = self._clock.now_ms()
         return states.init(current, transactional_id, timeout_ms=timeout_ms, now_ms=now_ms, new_producer_id=new_producer_id)
+
+    def has_no_record(self, transactional_id: str) -> bool:
+        """Returns whether an id has expired, or the topic was created again."""
+        return self.topic.state_of(transactional_id) is None
+
+    def renewed_of(self, mine: ProducerIdAndEpoch) -> ProducerIdAndEpoch | None:
+        """Returns what replaces the numbers of a transaction that `_renew` has aborted; None for any other transaction."""
+        return self._renewed.get(mine)
+
+    def _renew(self, log: PartitionLog, mine: ProducerIdAndEpoch, epoch: int) -> bool:
+        """Gives an id a new producer id, because a log has a later epoch of its producer than the id's own records (rule 3.3).
+
+        That happens after `__transaction_state` was restored from a backup, or repaired. The open transaction is aborted.
+
+        Returns:
+            False if the id's records have moved on: another instance has fenced this one.
+        """
+        state = self.topic.state_of_producer(mine.producer_id)
+        if state is None or state.identity != mine or state.state is not TransactionState.ONGOING:
+            return False
+        name = state.transactional_id
+        ended = self.finish(name, abort=True)
+
+        def renewed(current: TransactionMetadata | None) -> TransactionMetadata | None:
+            if current is None or current != ended or not current.state.is_complete:
+                return None
+            return states.init(
+                current,
+                name,
+                timeout_ms=state.timeout_ms,
+                now_ms=self._clock.now_ms(),
+                new_producer_id=new_producer_id,
+                highest_epoch=MAX_PRODUCER_EPOCH + 1,
+            )
+
+        made = self.topic.change(name, renewed, Durability.OS)
+        if made is None:
+            return False
+        self._renewed[mine] = made.identity
+        facts = {"transactional_id": name, "old": mine.producer_id, "new": made.producer_id}
+        reason = f"the log has epoch {epoch}, which is later than epoch {mine.producer_epoch} of the id's records"
+        trace.line(trace.PRODUCER_ID_RENEWED, log.partition, **facts, reason=reason)
+        return True
 
     # ---- an open transaction -------------------------------------------------------------------------------------------------
 
@@ -127,16 +171,37 @@ class TransactionCoordinator:
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
         append = partial(log.append, now_ms, list(pieces), compression, level, batch, True, check=check)
-        return self.after_orphans(log, mine, append).offsets
+        return self.after_orphans(log, mine, lambda: append().offsets)
 
-    def after_orphans(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], Appended]) -> Appended:
-        """Makes an append of a transaction. If an older transaction of its producer is open there, aborts that first (rule 4)."""
+    def after_orphans(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], range]) -> range:
+        """Makes an append of a transaction. If an older transaction of its producer is open there, aborts that first (rule 4).
+
+        Raises:
+            TransactionAbortedError: the log has later batches of the producer. The next transaction of the id has another one.
+        """
         try:
-            return append()
-        except InvalidTransactionStateError as error:
-            if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset
+            try:
+                return self._new(log, mine, append)
+            except InvalidTransactionStateError as error:
+                if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset
+                    raise
+                return self._new(log, mine, append)
+        except ProducerFencedError as error:
+            if not self._renew(log, mine, error.expected):
                 raise
-            return append()
+            message = f"{log.directory} has a later epoch of producer {mine.producer_id} than the records of its transactional id"
+            advice = "the id has a new producer id now; abort the transaction, and begin it again"
+            raise TransactionAbortedError(f"{message}, as after a restored backup; {advice}") from error
+
+    def _new(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], range]) -> range:
+        """Makes an append, and checks that the log does not take it for a repetition of an older batch with the same numbers."""
+        end = log.known.end_offset
+        offsets = append()
+        if offsets.start < end:
+            message = f"{log.directory} has a batch of an older transaction with the numbers {tuple(mine)}"
+            numbers = {"producer_id": mine.producer_id, "epoch": mine.producer_epoch, "sequence": 0}
+            raise ProducerFencedError(message, **numbers, expected=mine.producer_epoch)
+        return offsets
 
     # ---- the decision --------------------------------------------------------------------------------------------------------
 
@@ -195,9 +260,9 @@ class TransactionCoordinator:
     def write_markers(self, prepared: TransactionMetadata) -> TransactionMetadata | None:
         """Writes the markers of a prepared transaction, and notes that it is complete (rules 7 to 11)."""
         committed = prepared.state is TransactionState.PREPARE_COMMIT
-        synced = committed and (prepared.owner is None or prepared.owner.is_synced)
-        level = Durability.SYNC if synced else Durability.OS
-        if synced:
+        synced = prepared.owner is None or prepared.owner.is_synced
+        level = Durability.SYNC if synced else Durability.OS  # readers go past a marker: its offset must not be given again
+        if synced and committed:
             self.topic.make_durable(prepared.transactional_id)
         epoch = self.topic.coordinator_epoch(prepared.transactional_id)
         calls = [partial(self._write_marker, each, prepared, epoch, level) for each in prepared.partitions]
@@ -297,7 +362,7 @@ class TransactionCoordinator:
             found.append(orphan)
             return _batch_of(markers.orphan_marker(orphan.producer_id, orphan.epoch))
 
-        self._append_marker(log, orphan.producer_id, choose, 0, Durability.OS)
+        self._append_marker(log, orphan.producer_id, choose, 0, Durability.SYNC)
         if found:
             facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
             trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")

@@ -10,7 +10,7 @@ from weakref import ReferenceType
 from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import PylogError, TransactionAbortedError
+from pylog.errors import ProducerFencedError, PylogError, TransactionAbortedError
 from pylog.log.options import limit_of
 from pylog.log_manager import LogManager
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
@@ -128,15 +128,28 @@ class Incarnation:
         """
         if self._last is None and self._next is None:
             self.init()
+        owner = TransactionOwner.of(self.owner_byte, level)
+        try:
+            return self._begin(partitions, owner)
+        except ProducerFencedError:
+            if not self._coordinator.has_no_record(self.transactional_id):
+                raise
+            self.init()  # the id has expired, so nobody else has taken it over
+            return self._begin(partitions, owner)
+
+    def _begin(self, partitions: Sequence[TopicPartition], owner: TransactionOwner) -> ProducerIdAndEpoch:
         mine = self._next or self._following()
         self._last, self._next = mine, None
-        self._coordinator.begin(self.transactional_id, mine, partitions, TransactionOwner.of(self.owner_byte, level))
+        self._coordinator.begin(self.transactional_id, mine, partitions, owner)
         return mine
 
     def _following(self) -> ProducerIdAndEpoch:
         """Finishes the last transaction, which was interrupted or has failed. Returns the numbers of the next one."""
         last, name = self._last, self.transactional_id
         assert last is not None
+        renewed = self._coordinator.renewed_of(last)
+        if renewed is not None:
+            return renewed
         state = self._coordinator.topic.state_of(name)
         outcome = states.outcome_of(state, last)
         if outcome is states.TransactionOutcome.OPEN:
@@ -186,6 +199,10 @@ class Incarnation:
             prepared = self._coordinator.prepare_abort(self.transactional_id, mine)
         except TransactionAbortedError:
             return  # `begin` finishes it
+        except ProducerFencedError:
+            if self._coordinator.renewed_of(mine) is None:
+                raise
+            return  # `append` has aborted it
         self._take_next(mine, self._coordinator.write_markers(prepared))
 
     def _take_next(self, mine: ProducerIdAndEpoch, state: TransactionMetadata | None) -> None:

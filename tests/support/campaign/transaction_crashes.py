@@ -35,10 +35,14 @@ class Written(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a run: the transactions whose commit was answered, and one that may be committed."""
+    """What is known of a run: the transactions whose commit was answered, one that may be committed, and a reader's positions.
+
+    The reader is at the end of each partition after a step. All of a run is appended with durability SYNC.
+    """
 
     answered: tuple[Written, ...] = ()
     in_doubt: Written | None = None
+    positions: tuple[int, ...] = ()
 
 
 class Run:
@@ -68,9 +72,9 @@ class Run:
             transaction.send_offsets("g", {("in", 0): self.number})
         if commits:
             written = Written(self.number, count, offsets)
-            self._mark(Known(self.known.answered, written))
+            self._mark(self.known._replace(in_doubt=written))
             transaction.commit()
-            self._mark(Known((*self.known.answered, written)))
+            self._mark(self.known._replace(answered=(*self.known.answered, written), in_doubt=None))
         else:
             transaction.abort()
 
@@ -90,6 +94,11 @@ class Run:
         """Closes the store and opens it again."""
         self.store.close()
         self.store = opened(self.fs)
+
+    def read(self) -> None:
+        """A reader reads all partitions to their ends."""
+        ends = tuple(self.store.log("out", partition).end_offset for partition in range(PARTITIONS))
+        self._mark(self.known._replace(positions=ends))
 
     def _mark(self, known: Known) -> None:
         self.known = known
@@ -117,6 +126,7 @@ def recorded(steps: Sequence[str], *, segment_bytes: int = 1 << 20, without: Wit
     run = Run(segment_bytes=segment_bytes, without=without)
     for step in steps:
         STEPS[step](run)
+        run.read()
     run.store.close()
     run.fs.recording.mark(run.known)
     return run.fs.recording
@@ -168,6 +178,9 @@ def _problems(store: Store, known: Known) -> Iterator[str]:
     if position != (wanted[-1] if wanted else None):
         yield f"the group goes on from {position}, and not as the transactions say: {wanted}"
     for partition in range(PARTITIONS):
+        end = store.log("out", partition).end_offset
+        if known.positions and known.positions[partition] > end:
+            yield f"a reader is at {known.positions[partition]} of out-{partition}, and it ends at {end}: it skips what follows"
         left = open_transactions(manager_of(store).log("out", partition))
         if left:
             yield f"transactions are open in out-{partition} after the store was opened: {left}"

@@ -363,4 +363,52 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         tests=("tests/transactions/test_cost.py::test_any_other_transaction_has_its_states_and_its_markers[an id]",),
         why="An older instance of an id writes after a newer one has taken over.",
     ),
+    Mutant(
+        name="an_abort_marker_is_not_synced",
+        file="pylog/transactions/coordinator.py",
+        text="        synced = prepared.owner is None or prepared.owner.is_synced\n",
+        replacement="        synced = committed and (prepared.owner is None or prepared.owner.is_synced)\n",
+        tests=("tests/transactions/test_guards.py::test_the_marker_of_an_abort_is_as_durable_as_its_transaction[SYNC]",),
+        why="A power loss takes the marker of a completed abort: a broker never writes it again, and its readers wait forever.",
+    ),
+    Mutant(
+        name="restored_states_fence_for_good",
+        file="pylog/transactions/coordinator.py",
+        text="            if not self._renew(log, mine, error.expected):\n",
+        replacement="            if True:\n",
+        tests=(
+            "tests/transactions/test_restored_states.py::test_an_id_whose_states_were_restored_from_a_backup_goes_on_after_one_refused_transaction[7]",
+        ),
+        why="After a restored backup, no transaction of the id can be committed any more.",
+    ),
+    Mutant(
+        name="a_batch_is_taken_for_a_lost_one",
+        file="pylog/transactions/coordinator.py",
+        text="        if offsets.start < end:\n",
+        replacement="        if False:\n",
+        tests=(
+            "tests/transactions/test_restored_states.py::test_a_batch_of_a_lost_transaction_is_never_taken_for_one_of_the_next",
+        ),
+        why="A transaction is committed without its records, and with those of a lost one.",
+    ),
+    Mutant(
+        name="an_expired_id_stays_fenced",
+        file="pylog/transactions/incarnation.py",
+        text="            if not self._coordinator.has_no_record(self.transactional_id):\n",
+        replacement="            if True:\n",
+        tests=(
+            "tests/transactions/test_restored_states.py::test_an_id_that_has_no_record_any_more_goes_on_in_an_open_store[expire]",
+        ),
+        why="An id that has expired cannot be used until the store is opened again.",
+    ),
+    Mutant(
+        name="retention_gets_the_states",
+        file="pylog/topics/making.py",
+        text='    if topic.name in INTERNAL_TOPICS and "cleanup_policy" in options',
+        replacement='    if False and "cleanup_policy" in options',
+        tests=(
+            "tests/transactions/test_restored_states.py::test_the_records_of_internal_topics_are_not_given_to_retention[delete-__transaction_state]",
+        ),
+        why="Retention deletes the decisions of transactions, and committed offsets.",
+    ),
 )
