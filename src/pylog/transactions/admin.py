@@ -211,7 +211,8 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         pylog's producers by itself. `end_hanging` aborts the others, which a broker's clients have left.
 
         Args:
-            topic, partition: as for `find_open`.
+            topic: as for `find_open`.
+            partition: as for `find_open`.
             idle_ms: only those whose producer has appended nothing for so many milliseconds. `kafka-transactions.sh` waits for 15
                 minutes by default; here, the states of the ids are enough.
 
