@@ -170,7 +170,7 @@ class _TraceLine(NamedTuple):
 
 
 class _OfThread(threading.local):
-    """Held by this thread while it holds locks. Nobody else sees it, so it never blocks."""
+    """Held by this thread while it holds locks. No other thread sees it, so it never blocks."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

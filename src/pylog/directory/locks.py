@@ -153,8 +153,8 @@ class StoreLocks:
     def _enter(self) -> None:
         """Takes this store's place among the writers of the directory.
 
-        The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and anybody can remove a file.
-        Nobody can remove the directory's own lock. So if that lock shows another writer, its presence must show in this file too.
+        The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and any process can remove a file.
+        No process can remove the directory's own lock. So if that lock shows another writer, its presence must show in this file too.
         A store that shares the directory's own lock was without it for a moment, in which another store could be alone. So it is
         in only if its file still has the name then: of two files only one can have it.
         """
@@ -254,7 +254,7 @@ class StoreLocks:
             self._clock.sleep(LONGEST_NAP_S)
 
     def _is_kept_out(self, file: LockFile) -> bool:
-        """Takes the lock, shared, which keeps brokers out. If nobody holds it, writes this machine's boot id first."""
+        """Takes the lock, shared, which keeps brokers out. If no process holds it, writes this machine's boot id first."""
         self.was_alone = False
         if file.try_lock(0, 0, exclusive=True) and file.is_current():
             self.was_alone = True

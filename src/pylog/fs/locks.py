@@ -172,7 +172,7 @@ class OsLockFile(Descriptor):
 
 
 class OsDirectoryLock(Descriptor):
-    """A lock on a directory itself, which nobody can remove while the directory is in use.
+    """A lock on a directory itself, which cannot be removed while the directory is in use.
 
     Args:
         descriptor: the open directory; closed with the lock.

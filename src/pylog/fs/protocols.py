@@ -162,7 +162,7 @@ class LockFile(Protocol):
 
 
 class DirectoryLock(Protocol):
-    """A lock on a directory itself, which nobody can remove under its holder. It ends with `close` or with the process."""
+    """A lock on a directory itself, which cannot be removed while it is held. It ends with `close` or with the process."""
 
     def try_lock(self, *, exclusive: bool) -> bool:
         """Locks the directory, or changes the mode of its lock. Returns False if another lock conflicts; none is held then."""

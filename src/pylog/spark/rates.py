@@ -1,4 +1,4 @@
-"""How much of a stream one micro-batch takes: limits shared out over partitions. Pure; the arithmetic is the Kafka connector's.
+"""How much of a stream one micro-batch takes: limits divided among partitions. Pure; the arithmetic is the Kafka connector's.
 
 It is the connector's to the last digit (floating point, rounded down, but up below one), so that micro-batches have the
 connector's boundaries.
@@ -20,7 +20,7 @@ def prorated(limit: int, sizes: Mapping[Part, int]) -> dict[Part, int]:
     """Shares out a limit in proportion to sizes; everyone gets one at least, so that small ones do not starve.
 
     Args:
-        limit: to be shared out, about.
+        limit: the approximate total to divide.
         sizes: positive.
 
     >>> prorated(10, {"a": 1000, "b": 500, "c": 1})

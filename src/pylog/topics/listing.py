@@ -79,7 +79,7 @@ def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]
 def _without_strangers(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> list[DirectoryEntry]:
     """Returns the entries, without those that only have a partition's name if the directory may be no log directory.
 
-    Somebody's home may have a directory `photos-2024`. Cost: nothing in a log directory, else a listing of each such directory.
+    A home directory may have a directory `photos-2024`. Cost: nothing in a log directory, else a listing of each such directory.
     """
     if is_log_directory(entries):
         return list(entries)
