@@ -153,8 +153,8 @@ class StoreLocks:
     def _enter(self) -> None:
         """Takes this store's place among the writers of the directory.
 
-        The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and any process can remove a file.
-        No process can remove the directory's own lock. So if that lock shows another writer, its presence must show in this file too.
+        The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and a file can be removed.
+        The directory's own lock cannot be removed. So if that lock shows another writer, its presence must show in this file too.
         A store that shares the directory's own lock was without it for a moment, in which another store could be alone. So it is
         in only if its file still has the name then: of two files only one can have it.
         """

@@ -117,7 +117,7 @@ class TransactionOwners:
     def is_alive(self, byte: int) -> bool:
         """Returns whether an owner lives: this store's, or one of another store, also in this process. Cost: 1 µs.
 
-        A byte that no owner can have, as in a damaged record, belongs to no owner. Others of these bytes are locked for other reasons.
+        A byte that no owner can have, as in a damaged record, has no owner. Others of these bytes are locked for other reasons.
 
         Raises:
             ClosedError: the store is closed.
