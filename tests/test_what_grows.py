@@ -17,6 +17,7 @@ from pylog import limits
 from pylog.background import Failures
 from pylog.record.buffers import AppendBuffer, Buffers
 from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.transactions.incarnation import Incarnation
 from support import warm
 
 _DELETE = "import sys, pylog\nwith pylog.open(sys.argv[1]) as store: [store.delete_topic(name) for name in sys.argv[2:]]"
@@ -283,3 +284,22 @@ def test_a_tick_drops_the_buffers_that_no_append_uses(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
     assert with_buffers - without > 900_000
+
+
+def test_a_store_keeps_a_bounded_number_of_uses_of_transactional_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a lock. An open transaction stays, and an id that was let go can be used again."""
+    monkeypatch.setattr(limits, "TRANSACTIONAL_IDS_IN_USE", 5)
+    few = pylog.TransactionsConfig(topic_num_partitions=1)
+    with pylog.open(tmp_path, durability=pylog.Durability.OS, transactions=few) as store:
+        store.create_topic("t")
+        with store.transaction("open") as opened:
+            opened.append("t", b"first")
+            for number in (*range(20), 0):
+                with store.transaction(f"id{number}") as transaction:
+                    transaction.append("t", b"%d" % number)
+            gc.collect()
+            assert sum(type(each) is Incarnation for each in gc.get_objects()) <= 6
+            opened.append("t", b"last")
+        found = [record.value for record in store.log("t").records(isolation_level="read_committed")]
+    assert len(found) == 23
+    assert {b"first", b"last"} <= set(found)

@@ -45,6 +45,7 @@ MAX_PLAN_BYTES = 64 << 20  # a file of offsets for a reset of groups: one line p
 MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets store its size as int16
 MAX_CLIENT_TEXT_CHARACTERS = 1024  # of a client's or an instance's id: all members are written together
 MEMBER_SLOTS = 65_536  # of a file of live group members: liveness checks read no more of them
+TRANSACTIONAL_IDS_IN_USE = 1000  # by `Store.transaction`, in one store: each holds a lock; a new use of an id costs an epoch
 MAX_METADATA_CHARACTERS = (2**15 - 1) // 3  # of a committed offset: up to three bytes each, and their size is an int16
 
 COMMIT_AGAIN_SECONDS = 3600  # between commits of an unchanged position; or a quarter of the offset retention, if less

@@ -55,6 +55,7 @@ class TransactionManager:
         self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
+        self._at_rest: dict[str, None] = {}  # ids that no producer uses, in the order of their first use
         self._unswept: set[TopicPartition] = set()  # partitions with open transactions that could not be finished yet
 
     def transaction(
@@ -99,6 +100,7 @@ class TransactionManager:
         with self._guard:
             fenced = self._incarnations.get(transactional_id)
             self._incarnations[transactional_id] = made
+            self._at_rest.pop(transactional_id, None)
         if fenced is not None:
             self._owners.release(fenced.owner_byte)
         return made
@@ -118,11 +120,22 @@ class TransactionManager:
     def _of(self, transactional_id: str, timeout_ms: int) -> Incarnation:
         known = self._incarnations.get(transactional_id)
         if known is None:
+            self._let_go()
             made = self._begun(transactional_id, timeout_ms, self._owners.take())
             made.init()
+            self._at_rest[transactional_id] = None
             return made
         _check_not_open(known)
         return known
+
+    def _let_go(self) -> None:
+        """Ends the oldest uses of ids at rest beyond a bound. Each holds a byte of the lock file. A later use is new."""
+        for name in list(self._at_rest) if len(self._at_rest) >= limits.TRANSACTIONAL_IDS_IN_USE else ():
+            if len(self._at_rest) < limits.TRANSACTIONAL_IDS_IN_USE:
+                return
+            if not self._incarnations[name].is_open:
+                del self._at_rest[name]
+                self._owners.release(self._incarnations.pop(name).owner_byte)
 
     def _anonymous(self, timeout_ms: int) -> Incarnation:
         """Returns the use of an id for transactions without one (transactions 2.6)."""

@@ -58,6 +58,14 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         why="A snapshot lacks keys that have newer records.",
     ),
     Mutant(
+        name="each_transactional_id_is_kept_in_use",
+        file="pylog/transactions/manager.py",
+        text="            self._let_go()\n",
+        replacement="",
+        tests=("tests/test_what_grows.py::test_a_store_keeps_a_bounded_number_of_uses_of_transactional_ids",),
+        why="A store that stays open keeps a lock and some objects for each transactional id that it ever used.",
+    ),
+    Mutant(
         name="a_completed_transaction_is_completed_again",
         file="pylog/transactions/states.py",
         text="    if current != prepared:\n        return None\n",
