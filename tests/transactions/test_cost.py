@@ -16,6 +16,7 @@ from pylog.config import Durability
 from pylog.record.types import TopicPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from pylog.testing.memory import MemoryFile
 from pylog.transactions.crew import Crew
 from pylog.transactions.metadata import TransactionMetadata
 from pylog.transactions.records import parse_value
@@ -140,19 +141,26 @@ def test_two_threads_that_change_the_state_of_one_id_do_it_one_after_the_other(s
         return replace(current, timeout_ms=current.timeout_ms + 1)
 
     def work() -> None:
-        for _ in range(20):
-            topic.change("id", later, Durability.OS)
+        for _ in range(5):
+            topic.change("id", later, Durability.SYNC)
+
+    sync = MemoryFile.sync
+
+    def slow_sync(file: MemoryFile) -> None:
+        time.sleep(0.003)  # meanwhile the other threads wait, and share the next write
+        sync(file)
 
     before = topic.state_of("id")
     threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with patch.object(MemoryFile, "sync", slow_sync):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
     after = topic.state_of("id")
     assert before is not None
     assert after is not None
-    assert after.timeout_ms == before.timeout_ms + 80
+    assert after.timeout_ms == before.timeout_ms + 20
 
 
 def test_the_states_of_an_id_are_those_of_its_records(store: Store, fs: MemoryFileSystem) -> None:
