@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from support.trust.mutant import Mutant
+from support.trust.mutants_administration import ADMINISTRATION
 from support.trust.mutants_beside import BESIDE
 from support.trust.mutants_clients import CLIENTS
 from support.trust.mutants_coroutines import COROUTINES
@@ -26,5 +27,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *DIRECTORY,
     *HOSTILE,
     *TRANSACTIONS,
+    *ADMINISTRATION,
     *OPERATING,
 )

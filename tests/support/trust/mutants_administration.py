@@ -1,0 +1,54 @@
+"""Mutants of the administration of transactions: hanging ones, owners, what `verify` lists."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+_TESTS: Final = "tests/transactions/test_admin.py::"
+
+ADMINISTRATION: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="a_transaction_of_an_unnamed_partition_is_known",
+        file="pylog/transactions/admin.py",
+        text="    return judge(state, identity, partition) is OpenTransactionKind.KNOWN\n",
+        replacement="    return judge(state, identity, partition) is not OpenTransactionKind.HANGING\n",
+        tests=(f"{_TESTS}test_a_transaction_hangs_if_its_id_is_in_another_one_or_does_not_name_the_partition",),
+        why="A hanging transaction whose id goes on is never found.",
+    ),
+    Mutant(
+        name="a_known_transaction_is_ended_as_a_hanging_one",
+        file="pylog/transactions/admin.py",
+        text="            for each in given:\n                self._check_hanging(each)\n",
+        replacement="",
+        tests=(f"{_TESTS}test_a_transaction_that_an_id_has_open_is_never_ended_as_a_hanging_one",),
+        why="Half of a transaction is aborted, and its id commits the other half.",
+    ),
+    Mutant(
+        name="a_reader_takes_every_owner_for_alive",
+        file="pylog/transactions/owners.py",
+        text="    return fs.lock_owner(path, byte, 1) is not None\n",
+        replacement="    return fs.lock_owner(path) is not None\n",
+        tests=(f"{_TESTS}test_settle_aborts_the_transaction_of_a_process_that_was_killed",),
+        why="An administrator waits for a process that has ended.",
+    ),
+    Mutant(
+        name="an_exclusive_stores_bytes_count_as_owners",
+        file="pylog/transactions/owners.py",
+        text="    if fs.lock_owner(path, EVERYTHING, 1) is not None:\n        return None\n",
+        replacement="",
+        tests=(f"{_TESTS}test_the_owners_of_an_exclusive_store_are_unknown_to_a_reader",),
+        why="The owner of every transaction seems alive.",
+    ),
+    Mutant(
+        name="verify_lists_what_a_living_owner_completes",
+        file="pylog/transactions/checking.py",
+        text='    if state.owner in (None, "alive") or (',
+        replacement="    if state.owner is None or (",
+        tests=(
+            "tests/cli/test_doctor_transactions.py::test_verify_lists_hanging_and_undecided_transactions_and_calls_them_no_damage",
+        ),
+        why="A verification next to a commit reports it.",
+    ),
+)
