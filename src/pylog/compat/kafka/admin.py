@@ -11,6 +11,7 @@ from pylog.compat.kafka.admin_configs import ConfigsOfAdmin
 from pylog.compat.kafka.admin_groups import GroupsOfAdmin
 from pylog.compat.kafka.admin_replicas import ReplicasOfAdmin
 from pylog.compat.kafka.admin_topics import TopicsOfAdmin
+from pylog.compat.kafka.admin_transactions import TransactionsOfAdmin
 from pylog.compat.kafka.admin_types import (
     ACL,
     AbortTransactionSpec,
@@ -90,7 +91,7 @@ CLIENT: Final = "KafkaAdminClient"
 _CLUSTER_ID: Final = "pylog"
 
 
-class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfAdmin):
+class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfAdmin, TransactionsOfAdmin):
     """Administers topics and groups, as kafka-python's administrator does. There is one broker, 0, and one copy.
 
     Args:
@@ -184,32 +185,7 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
         """Returns nothing: there are no features to switch."""
         return {}
 
-    # ---- transactions --------------------------------------------------------------------------------------------------------
-
-    def list_transactions(
-        self,
-        broker_ids: Any = None,
-        producer_id_filters: Any = None,
-        state_filters: Any = None,
-        duration_filter_ms: Any = None,
-        transactional_id_pattern: Any = None,
-    ) -> list[TransactionListing]:
-        """Returns nothing: pylog writes no transactions."""
-        return []
-
-    def describe_transactions(self, transactional_ids: Iterable[str]) -> NoReturn:
-        """Raises TransactionalIdNotFoundError: pylog writes no transactions."""
-        raise errors.TransactionalIdNotFoundError(f"no transactions: {', '.join(transactional_ids)}")
-
-    def find_hanging_transactions(self, broker_ids: Any = None, max_transaction_timeout_ms: int = 900_000) -> list[Any]:
-        """Returns nothing: pylog writes no transactions."""
-        return []
-
     # ---- refused -------------------------------------------------------------------------------------------------------------
-
-    def abort_transaction(self, spec: Any) -> NoReturn:
-        """Raises UnsupportedVersionError: pylog writes no transactions."""
-        _needs_a_broker("abort_transaction")
 
     def alter_user_scram_credentials(self, alterations: Any) -> NoReturn:
         """Raises UnsupportedVersionError: there are no users."""

@@ -18,6 +18,7 @@ _CLASSES: Final[tuple[tuple[type[native.PylogError], str], ...]] = (  # the firs
     (native.TopicAlreadyExistsError, "TopicAlreadyExistsError"),
     (native.UnknownTopicOrPartitionError, "UnknownTopicOrPartitionError"),
     (native.GroupIdNotFoundError, "GroupIdNotFoundError"),
+    (native.TransactionalIdNotFoundError, "TransactionalIdNotFoundError"),
     (native.NonEmptyGroupError, "NonEmptyGroupError"),
     (native.GroupSubscribedToTopicError, "GroupSubscribedToTopicError"),
     (native.FencedMemberError, "CommitFailedError"),
