@@ -123,3 +123,14 @@ def test_empty_results_say_so(tmp_path: Path) -> None:
     assert call("transactions", "list", tmp_path).complaints == f"pylog: no transactional ids in {tmp_path}\n"
     assert call("transactions", "list", tmp_path, "--json").json == {"transactions": []}
     assert call("transactions", "find-hanging", tmp_path).code == 0
+
+
+def test_dump_decodes_states_with_kafkas_names_and_the_owner_and_kafkas_format_has_neither(bank: Path) -> None:
+    file = bank / "__transaction_state-0" / f"{0:020}.log"
+    records = [each for each in call("dump", file, "--records").json_lines if each["kind"] == "record"]
+    last = {each["key"]["data"]["transactionalId"]: each["value"] for each in records}
+    assert last["committed"]["state"] == "CompleteCommit"
+    assert "owner" not in last["committed"]
+    assert (last["billing"]["state"], last["billing"]["owner"]["level"]) == ("Ongoing", 0)
+    assert last["billing"]["data"]["transactionPartitions"] == [{"topic": "out", "partitionIds": [1]}]
+    assert '"owner"' not in call("dump", file, "--like-kafka", "--decoder", "transactions").text

@@ -17,7 +17,7 @@ from pylog.directory.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, OFFS
 from pylog.directory.leader_epoch_cache import read_epochs
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import FileSystem, base_name, guarded, parent_of
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
@@ -36,6 +36,7 @@ from pylog.tools.like_kafka import DECODERS
 from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode
 from pylog.tools.names import NamedFile, named_file, read_file, segment_at
 from pylog.tools.records import Row, rows_by_batch, timestamp_type
+from pylog.transactions.records import parse_value
 
 Document = dict[str, Any]
 
@@ -140,8 +141,23 @@ def _record(row: Row, layouts: Mapping[int, Layout] | None, *, control: bool) ->
         marker = parse_control(row.key, row.value)
         return found | {"control": marker.name, "coordinator_epoch": marker.coordinator_epoch}
     key, value = (row.key, row.value) if layouts is None else decode(layouts, row.offset, row.key, row.value)
+    if layouts is TRANSACTIONS and isinstance(value, dict):
+        value |= _state_and_owner(row.value or b"")
     headers = [{"key": name, "value": content} for name, content in row.headers]
     return found | {"key": key, "value": value, "headers": headers}
+
+
+def _state_and_owner(value: bytes) -> Document:
+    """Returns Kafka's name of a transaction's state, and pylog's own field, which names the owner of an open one."""
+    try:
+        known = parse_value("", value)
+    except PylogError:
+        return {}
+    owner = known.owner
+    fields = (
+        {} if owner is None else {"owner": {"byte": owner.byte, "level": owner.level, "end_offsets": list(owner.end_offsets)}}
+    )
+    return {"state": known.state.kafka_name, **fields}
 
 
 def _after_batches(segment: LogSegment, damage: Damage) -> Document:
