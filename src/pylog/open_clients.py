@@ -138,6 +138,8 @@ class OpenClients:
         """Closes the producers, so that acknowledged records are in the logs, and then the consumers, which commit nothing."""
         consumers = living(self._consumers)
         with ExitStack() as last:
+            if self._transactions is not None:  # after the producers, which abort their own
+                last.callback(self._transactions.close)
             if consumers:
                 from pylog.consumer.consumer import close_with_store
 

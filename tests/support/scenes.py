@@ -268,12 +268,17 @@ FEW_TRANSACTIONS = pylog.TransactionsConfig(topic_num_partitions=1)
 
 
 def left_open(path: Path) -> None:
-    """A transaction that its process leaves open."""
+    """A transaction that its process leaves open, as if it was killed."""
     with opened(path, transactions=FEW_TRANSACTIONS) as store:
         store.create_topic("orders")
         transaction = store.transaction("billing")
         transaction.append("orders", b"x")
         transaction.flush()
+        transaction.append("orders", b"x")
+        transaction.flush()
+        killed = shutil.copytree(path, path.with_name(f"{path.name}-killed"))
+    shutil.rmtree(path)
+    killed.rename(path)
 
 
 @scene("TRANSACTION_ABORTED")

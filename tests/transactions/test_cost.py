@@ -235,7 +235,7 @@ def test_one_batch_without_an_id_is_one_append_and_needs_no_states(store: Store)
 
 @pytest.mark.parametrize("case", ["an id", "two partitions", "offsets", "flushed before", "several batches"])
 def test_any_other_transaction_has_its_states_and_its_markers(store: Store, case: str) -> None:
-    with store.transaction("pylog-anonymous-0" if case == "an id" else None) as transaction:
+    with store.transaction("pylog-anonymous-one" if case == "an id" else None) as transaction:
         transaction.append("out", b"a", partition=1)
         if case == "two partitions":
             transaction.append("out", b"b", partition=2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
@@ -10,7 +12,13 @@ from weakref import ReferenceType
 from pylog import trace
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ProducerFencedError, PylogError, TransactionAbortedError
+from pylog.errors import (
+    ClosedError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    PylogError,
+    TransactionAbortedError,
+)
 from pylog.log.options import limit_of
 from pylog.log_manager import LogManager
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
@@ -73,6 +81,8 @@ class Incarnation:
         self._topics: dict[str, KnownTopic] = {}
         self._next: ProducerIdAndEpoch | None = None  # numbers of the next transaction, if the last one is complete
         self._last: ProducerIdAndEpoch | None = None  # numbers of the last one
+        self._lock = threading.Lock()  # while numbers are taken
+        self._is_closed = False
 
     def init(self) -> None:
         """Fences older instances of the id, and aborts what they have open."""
@@ -82,7 +92,48 @@ class Incarnation:
     def is_open(self) -> bool:
         """Whether a transaction of the id is in use in this store."""
         found = None if self.current is None else self.current()
-        return found is not None and found.outcome == "open"
+        return found is not None and found.is_in_use
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the object of the last transaction does not exist any more."""
+        return self.current is not None and self.current() is None
+
+    def deadline(self) -> float:
+        """Returns when a transaction that begins now has timed out, on the monotonic clock."""
+        return self.clock.monotonic() + self._timeout_ms / 1000
+
+    def close(self) -> None:
+        """Ends the use of the id: aborts the transaction that is open in this store, if any."""
+        self._is_closed = True
+        self.abandon("its store was closed")
+
+    def abandon(self, reason: str) -> None:
+        """Aborts the last transaction if it is still open. One attempt: another process does it if that fails."""
+        name = self.transactional_id
+        with self._lock:
+            if self._last is None or self._next is not None:
+                return
+            try:
+                if self.outcome_of(self._last) is not states.TransactionOutcome.OPEN:
+                    return
+                self.abort(self._last)
+            except PylogError as error:
+                facts = {"transactional_id": name, "producer_id": self._last.producer_id, "epoch": self._last.producer_epoch}
+                trace.line(trace.TRANSACTION_INCOMPLETE, **facts, reason=str(error))
+            else:
+                facts = {"transactional_id": name, "producer_id": self._last.producer_id, "epoch": self._last.producer_epoch}
+                trace.line(trace.TRANSACTION_ABORTED, **facts, reason=reason)
+
+    @contextmanager
+    def _in_open_store(self) -> Iterator[None]:
+        """Raises ClosedError instead of the error that the close of the store has caused."""
+        try:
+            yield
+        except (TransactionAbortedError, ProducerFencedError, InvalidTransactionStateError) as error:
+            if self._is_closed:
+                raise ClosedError(f"the store at {self.path} is closed, which has aborted the transaction") from error
+            raise
 
     def topic(self, name: str) -> Topic:
         """Returns a topic as it was within the last second, unless this process has changed it since, or it was deleted.
@@ -126,16 +177,17 @@ class Incarnation:
         Raises:
             ProducerFencedError: a newer instance uses the id.
         """
-        if self._last is None and self._next is None:
-            self.init()
         owner = TransactionOwner.of(self.owner_byte, level)
-        try:
-            return self._begin(partitions, owner)
-        except ProducerFencedError:
-            if not self._coordinator.has_no_record(self.transactional_id):
-                raise
-            self.init()  # the id has expired, so nobody else has taken it over
-            return self._begin(partitions, owner)
+        with self._lock, self._in_open_store():
+            if self._last is None and self._next is None:
+                self.init()
+            try:
+                return self._begin(partitions, owner)
+            except ProducerFencedError:
+                if not self._coordinator.has_no_record(self.transactional_id):
+                    raise
+                self.init()  # the id has expired, so nobody else has taken it over
+                return self._begin(partitions, owner)
 
     def _begin(self, partitions: Sequence[TopicPartition], owner: TransactionOwner) -> ProducerIdAndEpoch:
         mine = self._next or self._following()
@@ -161,14 +213,16 @@ class Incarnation:
 
     def add_partitions(self, mine: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> None:
         """Makes more partitions known."""
-        self._coordinator.add_partitions(self.transactional_id, mine, partitions)
+        with self._in_open_store():
+            self._coordinator.add_partitions(self.transactional_id, mine, partitions)
 
     def append(
         self, partition: TopicPartition, batch: TransactionalBatch, rows: Piece, compression: str | None, level: Durability
     ) -> range:
         """Appends one batch, and returns its offsets."""
         now_ms = self.clock.now_ms()
-        return self._coordinator.append(self.transactional_id, partition, batch, [rows], now_ms, compression, level)
+        with self._in_open_store():
+            return self._coordinator.append(self.transactional_id, partition, batch, [rows], now_ms, compression, level)
 
     def append_alone(self, partition: TopicPartition, rows: Piece, compression: str | None, level: Durability) -> range:
         """Appends one batch that is no part of a transaction, and returns its offsets."""
@@ -179,7 +233,8 @@ class Incarnation:
         self, mine: ProducerIdAndEpoch, ends: Mapping[TopicPartition, int], level: Durability
     ) -> TransactionMetadata:
         """Decides that the transaction is committed."""
-        return self._coordinator.prepare_commit(self.transactional_id, mine, ends, level)
+        with self._in_open_store():
+            return self._coordinator.prepare_commit(self.transactional_id, mine, ends, level)
 
     def outcome_of(self, mine: ProducerIdAndEpoch) -> states.TransactionOutcome:
         """Returns what became of a transaction, as far as the last record of the id tells."""
@@ -223,4 +278,5 @@ class Incarnation:
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self._coordinator.check_append, self.transactional_id, mine, partition)
         append = partial(offsets.append, batch, level, check)
-        return self._coordinator.after_orphans(self._manager.log(*partition), mine, append)
+        with self._in_open_store():
+            return self._coordinator.after_orphans(self._manager.log(*partition), mine, append)

@@ -92,12 +92,12 @@ class TransactionManager:
         """Begins a new use of an id, which fences all others, those in this store too."""
         byte = self._owners.take()
         made = Incarnation(transactional_id, timeout_ms, byte, self._manager, self._offsets, self.coordinator)
-        try:
-            made.init()
-        except BaseException:
-            self._owners.release(byte)
-            raise
-        with self._guard:
+        with self._guard:  # so that of two calls at once, the later one is the one that is known
+            try:
+                made.init()
+            except BaseException:
+                self._owners.release(byte)
+                raise
             fenced = self._incarnations.get(transactional_id)
             self._incarnations[transactional_id] = made
             self._at_rest.pop(transactional_id, None)
@@ -162,7 +162,19 @@ class TransactionManager:
                 self._sweep(self._manager.log(*partition))
             except UnknownTopicOrPartitionError:
                 self._unswept.discard(partition)
+        for incarnation in self._uses():
+            if incarnation.is_dropped:
+                incarnation.abandon("its object was dropped without commit or abort")
         return done
+
+    def close(self) -> None:
+        """Aborts the transactions that are open in this store, once."""
+        for incarnation in self._uses():
+            incarnation.close()
+
+    def _uses(self) -> list[Incarnation]:
+        with self._guard:
+            return list(self._incarnations.values())
 
     def check_deletable(self, topic: str) -> None:
         """Finishes what is due, and raises if an open or prepared transaction needs a topic (transactions 13.3).
@@ -215,4 +227,6 @@ def _check_not_open(incarnation: Incarnation) -> None:
 def _checked_id(given: object) -> str:
     if not isinstance(given, str) or not given or len(given.encode(errors="replace")) > limits.MAX_GROUP_BYTES:
         raise InvalidArgumentError(f"transactional_id={given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
+    if given.removeprefix(_ANONYMOUS).isdigit() and given.startswith(_ANONYMOUS):
+        raise InvalidArgumentError(f"transactional_id={given!r} has the form of ids that pylog gives itself; choose another one")
     return given

@@ -20,6 +20,7 @@ from pylog.errors import (
     PylogError,
     RecordTooLargeError,
     StorageFailedError,
+    TransactionAbortedError,
 )
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import checked_items
@@ -90,6 +91,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._mine: ProducerIdAndEpoch | None = None  # once the transaction is known in `__transaction_state`
         self._outcome: _Outcome = "open"
         self._failure: BaseException | None = None
+        self._is_given_up = False  # `abort` was called
+        self._deadline = 0.0  # on the monotonic clock; set once the transaction is known
 
     def __repr__(self) -> str:
         return f"Transaction({self.transactional_id!r}, {self._outcome})"
@@ -124,11 +127,20 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         It is unknown after a sync of the decision has failed: close the store and open it again, which decides it, and read the
         records with `isolation_level="read_committed"`.
         """
-        may_ask = not isinstance(self._failure, StorageFailedError)
-        if self._outcome == "unknown" and may_ask and self._mine is not None:  # `commit` was interrupted
+        is_asked = self._is_given_up if self._outcome == "open" else self._outcome == "unknown" and self._may_ask
+        if is_asked and self._mine is not None:  # `commit` was interrupted, or `abort` has failed
             found = self._incarnation.outcome_of(self._mine)
-            return self._outcome if found is states.TransactionOutcome.UNKNOWN else found.value
+            return "unknown" if found is states.TransactionOutcome.UNKNOWN else found.value
         return self._outcome
+
+    @property
+    def _may_ask(self) -> bool:
+        return not isinstance(self._failure, StorageFailedError)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it is open, and the program has not called `abort`."""
+        return not self._is_given_up and self.outcome == "open"
 
     @property
     def offsets(self) -> dict[TopicPartition, list[range]]:
@@ -292,7 +304,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
     def _register(self, partitions: Sequence[TopicPartition]) -> None:
         """Makes partitions known in `__transaction_state` before anything of the transaction is in them."""
         if self._mine is None:
-            self._mine = self._incarnation.begin(partitions, self._level)
+            deadline = self._incarnation.deadline()
+            self._mine, self._deadline = self._incarnation.begin(partitions, self._level), deadline
         elif not self._sequences.keys() >= set(partitions):
             self._incarnation.add_partitions(self._mine, partitions)
         for partition in partitions:
@@ -386,22 +399,35 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             )
         self._waiting.clear()
         self._offsets.clear()
-        self._outcome = "aborted"
-        if self._mine is None:
-            return
+        self._outcome, self._is_given_up = "open", True  # until it is written: an interrupted abort may be called again
         try:
-            self._incarnation.abort(self._mine)
+            if self._mine is not None:
+                self._incarnation.abort(self._mine)
         except InvalidTransactionStateError:  # it is decided otherwise
             self._outcome = "unknown"
             raise
+        self._outcome = "aborted"
+
+    def _time_out(self) -> None:
+        """Aborts because the timeout is over, and raises TransactionAbortedError."""
+        message = f"the transaction of {self.transactional_id!r} has been open for longer than its timeout"
+        error = TransactionAbortedError(f"{message} and was aborted; begin another one, with a larger timeout_ms if it needs one")
+        self._abort_after(error)
+        self._failure = error
+        raise error
 
     def _check_open(self) -> None:
         if self._outcome != "open":
             message = f"the transaction of {self.transactional_id!r} has ended: its outcome is {self._outcome!r}"
             raise InvalidTransactionStateError(f"{message}; begin another one with store.transaction")
+        if self._is_given_up:
+            message = f"the abort of the transaction of {self.transactional_id!r} was interrupted or has failed"
+            raise InvalidTransactionStateError(f"{message}; abort it again")
         if self._failure is not None:
             message = f"a call of the transaction of {self.transactional_id!r} has failed ({self._failure})"
             raise InvalidTransactionStateError(f"{message}; abort it")
+        if self._mine is not None and self._incarnation.clock.monotonic() > self._deadline:
+            self._time_out()
 
 
 def metadata_of(group: object) -> ConsumerGroupMetadata:

@@ -402,8 +402,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="an_expired_id_stays_fenced",
         file="pylog/transactions/incarnation.py",
-        text="            if not self._coordinator.has_no_record(self.transactional_id):\n",
-        replacement="            if True:\n",
+        text="                if not self._coordinator.has_no_record(self.transactional_id):\n",
+        replacement="                if True:\n",
         tests=(
             "tests/transactions/test_restored_states.py::test_an_id_that_has_no_record_any_more_goes_on_in_an_open_store[expire]",
         ),
@@ -418,5 +418,47 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
             "tests/transactions/test_restored_states.py::test_the_records_of_internal_topics_are_not_given_to_retention[delete-__transaction_state]",
         ),
         why="Retention deletes the decisions of transactions, and committed offsets.",
+    ),
+    Mutant(
+        name="a_closed_store_leaves_its_transactions_open",
+        file="pylog/open_clients.py",
+        text="                last.callback(self._transactions.close)\n",
+        replacement="                pass\n",
+        tests=("tests/transactions/test_left_open.py::test_closing_a_store_aborts_the_transactions_that_it_has_open",),
+        why="Readers of other processes wait at a transaction of a store that was closed.",
+    ),
+    Mutant(
+        name="a_dropped_transaction_stays_open",
+        file="pylog/transactions/manager.py",
+        text="            if incarnation.is_dropped:\n",
+        replacement="            if False:\n",
+        tests=("tests/transactions/test_left_open.py::test_a_tick_aborts_a_transaction_whose_object_was_dropped",),
+        why="Readers wait at a transaction that nothing can commit any more.",
+    ),
+    Mutant(
+        name="the_owner_goes_on_after_the_timeout",
+        file="pylog/transactions/transaction.py",
+        text="            self._time_out()\n",
+        replacement="            pass\n",
+        tests=("tests/transactions/test_left_open.py::test_the_owner_s_next_call_after_the_timeout_aborts",),
+        why="A transaction is committed long after its timeout, if nothing else has looked at it.",
+    ),
+    Mutant(
+        name="an_abort_that_failed_is_called_aborted",
+        file="pylog/transactions/transaction.py",
+        text='        self._outcome, self._is_given_up = "open", True',
+        replacement='        self._outcome, self._is_given_up = "aborted", True',
+        tests=(
+            "tests/transactions/test_left_open.py::test_an_abort_that_fails_says_that_the_transaction_is_open_and_can_be_called_again",
+        ),
+        why="A program is told that a transaction is aborted while it holds readers up.",
+    ),
+    Mutant(
+        name="users_take_the_ids_of_anonymous_transactions",
+        file="pylog/transactions/manager.py",
+        text="    if given.removeprefix(_ANONYMOUS).isdigit() and given.startswith(_ANONYMOUS):\n",
+        replacement="    if False:\n",
+        tests=("tests/transactions/test_left_open.py::test_ids_that_pylog_gives_itself_are_refused",),
+        why="A program's id fences the anonymous transactions of others.",
     ),
 )
