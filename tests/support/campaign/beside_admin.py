@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from support.campaign.beside_changes import new_value
+
 if TYPE_CHECKING:
     from support.campaign.beside_calls import Caller
 
@@ -19,7 +21,7 @@ def administer_transactions(caller: Caller) -> None:
     name, admin = f"administered {caller.number}", caller.store.transactions
     transaction = caller.store.transaction(name)
     try:
-        transaction.append("t", b"administered", partition=0)
+        transaction.append("t", new_value(), key=b"k", partition=0)
         transaction.flush()
         assert admin.describe(name).state == "Ongoing"
         assert name in [each.transactional_id for each in admin.list()]
