@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,15 @@ FEW = {"offsets": OffsetsConfig(topic_num_partitions=1), "transactions": Transac
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
-    """A committed transaction, one that a closed store has left open, and a hanging one of a broker's producer."""
+    """A committed transaction, one that a killed process has left open, and a hanging one of a broker's producer."""
     path = tmp_path / "bank"
-    with pylog.open(path, durability="os", **FEW) as store:  # type: ignore[arg-type]
+    with pylog.open(tmp_path / "live", durability="os", **FEW) as store:  # type: ignore[arg-type]
         store.create_topic("out", partition_count=2)
         with store.transaction("committed") as transaction:
             transaction.append("out", b"kept", partition=1)
         leave_open(store, "billing", partition=1)
         leave_hanging(store)
+        shutil.copytree(tmp_path / "live", path)  # what a kill would leave
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,20 +41,22 @@ def rows_of(printed: str) -> Rows:
 
 def each_kind_of_transaction(path: Path) -> dict[str, str]:
     """Leaves a committed, an aborted, a decided, an open and a hanging transaction. Returns the configuration of a broker."""
-    with pylog.open(path, **FEW) as store:  # type: ignore[arg-type]
+    live = path.with_name("live")
+    with pylog.open(live, **FEW) as store:  # type: ignore[arg-type]
         store.create_topic("out", partition_count=2, retention_ms=-1)
         with store.transaction("committed") as transaction:
             transaction.append("out", b"kept", partition=0)
         leave_open(store, "aborted").abort()
-    done = call("graduate", path, "--yes", "--json")
+    done = call("graduate", live, "--yes", "--json")
     assert done.code == 0, done.complaints
-    with pylog.open(path) as store:
+    with pylog.open(live) as store:
         leave_decided(store, "decided", partition=1)
         open_one = store.transaction("open", timeout_ms=900_000)
         open_one.append("out", b"open", partition=0)
         open_one.append("out", b"open", partition=1)
         open_one.flush()
         leave_hanging(store, age_ms=HOUR_MS, partition=1)
+        shutil.copytree(live, path)  # what a kill would leave
     return {name: value for name, value in done.json["properties"].items() if name not in ("node.id", "log.dirs")}
 
 
