@@ -27,6 +27,7 @@ from pylog.tools.repair import repair
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.faults.repairs import variant
 from support.spark.staged import QUERY, stage
+from support.transactional import FEW_TRANSACTIONS, left_open
 
 NOW = 1_700_000_000_000
 
@@ -262,23 +263,6 @@ def a_directory_is_removed(path: Path) -> None:
     with pytest.raises(pylog.DirectoryReplacedError):
         store.log("orders").append(b"x")
     store.close()
-
-
-FEW_TRANSACTIONS = pylog.TransactionsConfig(topic_num_partitions=1)
-
-
-def left_open(path: Path) -> None:
-    """A transaction that its process leaves open, as if it was killed."""
-    with opened(path, transactions=FEW_TRANSACTIONS) as store:
-        store.create_topic("orders")
-        transaction = store.transaction("billing")
-        transaction.append("orders", b"x")
-        transaction.flush()
-        transaction.append("orders", b"x")
-        transaction.flush()
-        killed = shutil.copytree(path, path.with_name(f"{path.name}-killed"))
-    shutil.rmtree(path)
-    killed.rename(path)
 
 
 @scene("TRANSACTION_ABORTED")

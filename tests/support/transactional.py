@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any, Final
 
 import pylog
@@ -44,3 +46,20 @@ def count_open(store: Store, topic: str) -> int:
 def coordinator_of(store: Store) -> TransactionCoordinator:
     """Returns the steps of the protocol, as the store uses them."""
     return store._clients.transactions.coordinator
+
+
+FEW_TRANSACTIONS: Final = pylog.TransactionsConfig(topic_num_partitions=1)
+
+
+def left_open(path: Path) -> None:
+    """A transaction that its process leaves open, as if it was killed."""
+    with pylog.open(path, transactions=FEW_TRANSACTIONS) as store:
+        store.create_topic("orders")
+        transaction = store.transaction("billing")
+        transaction.append("orders", b"x")
+        transaction.flush()
+        transaction.append("orders", b"x")
+        transaction.flush()
+        killed = shutil.copytree(path, path.with_name(f"{path.name}-killed"))
+    shutil.rmtree(path)
+    killed.rename(path)

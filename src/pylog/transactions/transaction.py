@@ -127,15 +127,12 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         It is unknown after a sync of the decision has failed: close the store and open it again, which decides it, and read the
         records with `isolation_level="read_committed"`.
         """
-        is_asked = self._is_given_up if self._outcome == "open" else self._outcome == "unknown" and self._may_ask
+        may_ask = not isinstance(self._failure, StorageFailedError)
+        is_asked = self._is_given_up if self._outcome == "open" else self._outcome == "unknown" and may_ask
         if is_asked and self._mine is not None:  # `commit` was interrupted, or `abort` has failed
             found = self._incarnation.outcome_of(self._mine)
             return "unknown" if found is states.TransactionOutcome.UNKNOWN else found.value
         return self._outcome
-
-    @property
-    def _may_ask(self) -> bool:
-        return not isinstance(self._failure, StorageFailedError)
 
     @property
     def is_in_use(self) -> bool:
@@ -187,7 +184,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         Raises:
             PylogError: as `append`.
         """
-        self._check_open()
+        check_open(self)
         number = _checked_partition(partition)
         buffer = self._buffer_of(topic, number)
         self._add(buffer.split(checked_items(items), number, self._incarnation.clock.now_ms()))
@@ -203,7 +200,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         Raises:
             PylogError: as `append`.
         """
-        self._check_open()
+        check_open(self)
         if not isinstance(data, pa.Table | pa.RecordBatch):
             raise InvalidRecordError(f"append_arrow takes a pyarrow.Table or RecordBatch, not {type(data).__name__}")
         number = _checked_partition(partition)
@@ -226,7 +223,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         A partition that the consumer has lost makes `commit` raise FencedMemberError, and active members make it raise
         NonEmptyGroupError.
         """
-        self._check_open()
+        check_open(self)
         known = metadata_of(group)
         wanted = _positions_of(group) if offsets is None else offsets
         if not isinstance(wanted, Mapping):
@@ -265,7 +262,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             TransactionAbortedError: another process has aborted the transaction.
             PylogError: as `Log.append`. After any error only `abort` is possible.
         """
-        self._check_open()
+        check_open(self)
         try:
             self._write()
         except BaseException as error:
@@ -335,7 +332,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together. One sync without an id, if all
         records are in one partition and fit into one batch.
         """
-        self._check_open()
+        check_open(self)
         if self._is_committed_alone():
             return
         try:
@@ -408,27 +405,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             raise
         self._outcome = "aborted"
 
-    def _time_out(self) -> None:
-        """Aborts because the timeout is over, and raises TransactionAbortedError."""
-        message = f"the transaction of {self.transactional_id!r} has been open for longer than its timeout"
-        error = TransactionAbortedError(f"{message} and was aborted; begin another one, with a larger timeout_ms if it needs one")
-        self._abort_after(error)
-        self._failure = error
-        raise error
-
-    def _check_open(self) -> None:
-        if self._outcome != "open":
-            message = f"the transaction of {self.transactional_id!r} has ended: its outcome is {self._outcome!r}"
-            raise InvalidTransactionStateError(f"{message}; begin another one with store.transaction")
-        if self._is_given_up:
-            message = f"the abort of the transaction of {self.transactional_id!r} was interrupted or has failed"
-            raise InvalidTransactionStateError(f"{message}; abort it again")
-        if self._failure is not None:
-            message = f"a call of the transaction of {self.transactional_id!r} has failed ({self._failure})"
-            raise InvalidTransactionStateError(f"{message}; abort it")
-        if self._mine is not None and self._incarnation.clock.monotonic() > self._deadline:
-            self._time_out()
-
 
 def metadata_of(group: object) -> ConsumerGroupMetadata:
     """Returns the membership that is given by a group's name, by itself, or by a consumer.
@@ -474,8 +450,27 @@ def new_transaction(incarnation: Incarnation, durability: Durability, compressio
 
 
 def check_open(transaction: Transaction) -> None:
-    """Raises InvalidTransactionStateError if a transaction has ended, or an earlier call has failed."""
-    transaction._check_open()
+    """Raises an error if a transaction has ended, or an earlier call has failed. Aborts it if its timeout is over."""
+    if transaction._outcome != "open":
+        message = f"the transaction of {transaction.transactional_id!r} has ended: its outcome is {transaction._outcome!r}"
+        raise InvalidTransactionStateError(f"{message}; begin another one with store.transaction")
+    if transaction._is_given_up:
+        message = f"the abort of the transaction of {transaction.transactional_id!r} was interrupted or has failed"
+        raise InvalidTransactionStateError(f"{message}; abort it again")
+    if transaction._failure is not None:
+        message = f"a call of the transaction of {transaction.transactional_id!r} has failed ({transaction._failure})"
+        raise InvalidTransactionStateError(f"{message}; abort it")
+    if transaction._mine is not None and transaction._incarnation.clock.monotonic() > transaction._deadline:
+        _time_out(transaction)
+
+
+def _time_out(transaction: Transaction) -> None:
+    """Aborts because the timeout is over, and raises TransactionAbortedError."""
+    message = f"the transaction of {transaction.transactional_id!r} has been open for longer than its timeout"
+    error = TransactionAbortedError(f"{message} and was aborted; begin another one, with a larger timeout_ms if it needs one")
+    transaction._abort_after(error)
+    transaction._failure = error
+    raise error
 
 
 def add_rows(transaction: Transaction, partition: TopicPartition, rows: Piece) -> None:

@@ -438,8 +438,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_owner_goes_on_after_the_timeout",
         file="pylog/transactions/transaction.py",
-        text="            self._time_out()\n",
-        replacement="            pass\n",
+        text="        _time_out(transaction)\n",
+        replacement="        pass\n",
         tests=("tests/transactions/test_left_open.py::test_the_owner_s_next_call_after_the_timeout_aborts",),
         why="A transaction is committed long after its timeout, if nothing else has looked at it.",
     ),
