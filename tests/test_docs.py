@@ -37,6 +37,8 @@ NOT_RUN = {
     "README.md: Install": "it needs a network",
     "README.md: Work on it": "it sets the machine up",
     "docs/how-to/serve-metrics.md: Without a program of yours": "it serves until it is interrupted",
+    "docs/how-to/window.md: Open a window on a directory": "it serves until it is interrupted",
+    "docs/how-to/window.md: From another machine": "it needs another machine",
     "docs/index.md: Install": "it installs from the network",
     "docs/tutorial.md: Before you begin": "it installs from the network",
 }

@@ -24,6 +24,7 @@ UNPICKLING = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "cod
 IMPORTING = {  # modules that import by a name; none of these names comes from a store's files
     "__init__.py",
     "cli/doctor.py",
+    "cli/ops.py",  # and this one, as the window, only reads files that pylog ships
     "cli/start.py",
     "cli/warm.py",
     "compat/__main__.py",
@@ -32,6 +33,7 @@ IMPORTING = {  # modules that import by a name; none of these names comes from a
     "monitoring/monitor.py",
     "record/kernel.py",
     "testing/__init__.py",
+    "ui/app.py",
 }
 
 

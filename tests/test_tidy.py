@@ -36,14 +36,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store_parts", "table_reading"),
     ("open_clients",),
     ("monitoring",),
+    ("ui",),
     ("consumer",),
     ("groups",),
     ("producer",),
     ("transactions",),
     ("partitioner",),
     ("offsets",),
-    ("internal_topic",),
-    ("replayed_partition",),
+    ("internal_topic", "replayed_partition"),
     ("upkeep",),
     ("log_manager",),
     ("log_opener",),
@@ -56,13 +56,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options", "snapshot"),
     ("record",),
-    ("awaitables", "background", "client_thread", "dropping", "notebook", "serializers", "skipped"),
+    ("awaitables", "background", "client_thread", "dropping", "loopback", "notebook", "serializers", "skipped"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
-LEAVES = LAYERS[-1]
+LEAVES, EDGES = LAYERS[-1], (*LAYERS[0], *LAYERS[1])
 LEAVES_FOR_LEAVES = {"errors", "limits", "arguments"}  # the only ones that other leaves may stand on
 FACADE = "pylog"  # may import anything, and nothing inside may import it
-EDGES = (*LAYERS[0], *LAYERS[1])
 
 # What is imported, or called, in one place only: name -> (the parts of the house that may, why).
 DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -90,6 +89,7 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
     "pylog.store_parts -> pylog.groups.admin": "as the consumer",
     "pylog.store_parts -> pylog.transactions": "as the consumer",
     "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
+    "pylog.monitoring.measured -> pylog.ui": "as the consumer, and its extra may be missing",
     "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
     "pylog.open_clients -> pylog.producer.config": "as the consumer",
     "pylog.open_clients -> pylog.transactions.manager": "as the consumer",

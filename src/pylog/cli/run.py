@@ -29,6 +29,7 @@ from pylog.cli import (
     stats,
     topics,
     transactions,
+    ui,
     verify,
     warm,
 )
@@ -52,6 +53,7 @@ COMMANDS: Final = (  # importing a module registers its commands
     transactions,
     metrics,
     ops,
+    ui,
     copy,
     compact,
     retain,

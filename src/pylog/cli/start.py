@@ -23,7 +23,20 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     **{(name,): (name,) for name in ("topics", "describe", "create", "config", "delete", "cat", "produce", "copy", "compact")},
     **{
         (name,): (name,)
-        for name in ("retain", "stats", "compare", "dump", "verify", "repair", "graduate", "doctor", "metrics", "ops", "warm")
+        for name in (
+            "retain",
+            "stats",
+            "compare",
+            "dump",
+            "verify",
+            "repair",
+            "graduate",
+            "doctor",
+            "metrics",
+            "ops",
+            "ui",
+            "warm",
+        )
     },
 }
 _ALL: Final = ("run",)

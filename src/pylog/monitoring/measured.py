@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from pylog.errors import IllegalStateError
 from pylog.fs import living
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.monitoring.monitor import Monitor
     from pylog.monitoring.page import Choice
     from pylog.monitoring.server import MetricsServer
+    from pylog.ui.observation import Watch
+    from pylog.ui.server import WindowServer
 
 
 class Measures:
@@ -31,7 +34,7 @@ class Measures:
         self._offsets = offsets
         self._guard = threading.Lock()
         self._monitor: Monitor | None = None
-        self._servers: WeakSet[MetricsServer] = WeakSet()
+        self._servers: WeakSet[MetricsServer | WindowServer] = WeakSet()
 
     def samples(self) -> list[Sample]:
         """See `MeasuredStore.metrics`."""
@@ -56,6 +59,24 @@ class Measures:
         self._manager.gate.check()
         foreign.check_exporters(choice.names)
         made = server.MetricsServer(lambda kind: self.page(choice, kind), host, port, token)
+        self._servers.add(made)
+        return made
+
+    def watch(self) -> Watch:
+        """Returns what the window shows."""
+        from pylog.ui import observation
+
+        return observation.Watch(self._manager, self._offsets)
+
+    def serve_ui(self, host: str, port: int | None, token: str | None) -> WindowServer:
+        """See `MeasuredStore.serve_ui`."""
+        self._manager.gate.check()
+        try:
+            from pylog.ui import server
+        except ModuleNotFoundError as error:
+            raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
+
+        made = server.WindowServer(self.watch(), host, port, token)
         self._servers.add(made)
         return made
 
@@ -132,6 +153,30 @@ class MeasuredStore:
         from pylog.monitoring import page
 
         return self._measures.serve(page.Choice(names, topics, internal), host, port, token)
+
+    def serve_ui(self, port: int | None = None, *, host: str = "127.0.0.1", token: str | None = None) -> WindowServer:
+        """Serves a window on the store, from a daemon thread: topics, records, segments, groups and their health, in a browser.
+
+        Args:
+            port: where to listen; 0 for any free port, None for the first free one from 8055 on.
+            host: the address to listen on. One that other machines can reach needs a token.
+            token: requests must have it; None makes one at random.
+
+        Returns:
+            A `WindowServer`. Open its `url`, which has the token, in a browser of this machine.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid. StorageFailedError: it cannot listen there.
+            IllegalStateError: the extra `ui` is not installed. ClosedError: the store is closed.
+
+        The window only reads. Cost: while a page is open, one refresh of each partition in two seconds.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     store.serve_ui(port=0).url.startswith("http://127.0.0.1:")
+        True
+        """
+        return self._measures.serve_ui(host, port, token)
 
 
 def measures_of(store: MeasuredStore) -> Measures:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from pylog.loopback import is_loopback
 
 _LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]{0,2000}) HTTP/1\.[01]")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\x20-\x7e\x80-\xff\t]*?)[ \t]*")
@@ -93,21 +94,6 @@ class ScrapeRequest(NamedTuple):
             raise RequestError("405 Method Not Allowed", "only GET and HEAD are answered")
         if self.path != "/metrics":
             raise RequestError("404 Not Found", "the metrics are at /metrics")
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine only.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "[::1]", "LOCALHOST", "0.0.0.0", "evil.example", "127.0.0.1.evil.example")]
-    [True, True, True, False, False, False]
-    """
-    name = host.removeprefix("[").removesuffix("]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def wanted_format(accept: str) -> str:

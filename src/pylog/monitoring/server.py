@@ -16,7 +16,8 @@ from typing import Final, Self
 
 from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
-from pylog.monitoring.requests import Answer, RequestError, ScrapeRequest, head_of, is_loopback, wanted_format
+from pylog.loopback import is_loopback
+from pylog.monitoring.requests import Answer, RequestError, ScrapeRequest, head_of, wanted_format
 
 _LONGEST_REQUEST: Final = 8 << 10  # bytes
 _MOST_CONNECTIONS: Final = 64

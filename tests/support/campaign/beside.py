@@ -410,6 +410,7 @@ STORE: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("read_table", "snapshot"), at_snapshot),
     "start_and_end_offsets": ends_of_many,
     "serve_metrics": "serves the text of `metrics`: tests/monitoring",
+    "serve_ui": "serves pages: tests/ui",
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),

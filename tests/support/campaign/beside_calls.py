@@ -349,6 +349,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         "transaction": transact,
         "consumer": consume,
         "serve_metrics": "serves the text of `metrics`: tests/monitoring",
+        "serve_ui": "serves pages: tests/ui",
         "group": administer,
         "offsets": commit,
         "transactions": administer_transactions,

@@ -291,6 +291,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Store.log": lambda s: s.store.log("t"),
     "Store.producer": _producer_that_closes,
     "Store.serve_metrics": lambda s: s.store.serve_metrics(0).close(),
+    "Store.serve_ui": lambda s: s.store.serve_ui(0).close(),
     "Store.start_and_end_offsets": lambda s: s.store.start_and_end_offsets([T]),
     "Store.read_table": lambda s: s.store.read_table("t"),
     "Store.snapshot": lambda s: s.store.snapshot(),

@@ -179,6 +179,7 @@ CALLS: Final[dict[str, Call]] = {
     "flush_all": lambda store: store.flush(),
     "metrics": lambda store: store.metrics(),
     "serve_metrics": lambda store: store.serve_metrics(0).close(),
+    "serve_ui": lambda store: store.serve_ui(0).close(),
     "check": lambda store: store.check(),
     "verify": lambda store: store.verify(),
     "groups": lambda store: store.groups(),

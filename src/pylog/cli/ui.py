@@ -1,0 +1,56 @@
+"""`pylog ui`: a window on a directory, in the browser."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pylog.cli.app import CARE, Json, StorePath, command
+from pylog.cli.exits import UsageError
+from pylog.cli.output import print_json, write_data
+from pylog.cli.stores import reading
+
+
+@command(CARE)
+def ui(
+    store: StorePath,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    token: str | None = None,
+    allow_host: Annotated[list[str] | None, Parameter(name="--allow-host")] = None,
+    json: Json = False,
+) -> None:
+    """Shows a directory in the browser: topics, records, segments, groups and their health.
+
+    Only reads, so a broker or other processes may be running on the directory. Prints the address to open, which has a token, and
+    serves it until the command is interrupted.
+
+    Args:
+        store: Path of the log directory. A broker may be running on it.
+        host: Address to listen on. One that other machines can reach needs --token.
+        port: Port to listen on; 0 for any free one. Default: the first free one from 8055 on.
+        token: Token that requests must have. Default: a random one.
+        allow_host: Another name under which the pages may be asked for, such as that of a proxy. May be repeated.
+        json: Print the address as a JSON document.
+
+    Examples:
+        pylog ui shop
+        pylog ui shop --port 8080
+    """
+    try:
+        from pylog.monitoring.measured import measures_of
+        from pylog.ui.server import WindowServer
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the window requires {error.name}; install pylog with its extra: pip install 'pylogdb[ui]'") from error
+
+    with reading(store) as opened, WindowServer(measures_of(opened).watch(), host, port, token, allow_host or ()) as server:
+        if json:
+            print_json({"url": server.url})
+        else:
+            write_data(f"{server.url}\n")
+        sys.stdout.flush()
+        server.wait()

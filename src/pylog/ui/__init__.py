@@ -1,0 +1,1 @@
+"""The window on a directory: web pages of topics, records and groups, in a browser of this machine. Needs the extra `ui`."""

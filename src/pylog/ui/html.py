@@ -1,0 +1,189 @@
+"""The frame of the pages, and the parts that several of them have. htpy escapes all text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import htpy as h
+
+from pylog.groups.health import Verdict
+from pylog.text import printable, shown, size_text
+from pylog.topics.retention_text import retention_text
+from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, TopicSeen
+from pylog.ui.words import VERDICTS, age, count, exact, seconds
+
+_SHOWN: Final = 400  # bytes of a value in a table
+Html = Any  # htpy's nodes: elements, texts, and lists of them
+
+
+def _name(text: str) -> str:
+    return quote(text, safe="", errors="surrogateescape")
+
+
+class PageFrame:
+    """The frame of all pages of one request.
+
+    Args:
+        root: the path under which the application is mounted, without a slash at the end.
+        seen: the store.
+    """
+
+    def __init__(self, root: str, seen: Observation) -> None:
+        self.root, self.seen = root, seen
+
+    def url(self, *parts: str, **query: Any) -> str:
+        """Returns the address of a page. Names may have any characters."""
+        path = "/".join([self.root, *map(_name, parts)]) or "/"
+        kept = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{path}?{urlencode(kept, errors='surrogateescape')}" if kept else path
+
+    def page(self, title: str, current: str, *content: Html, live: bool = False) -> str:
+        """Returns a whole page.
+
+        Args:
+            title: of the page.
+            current: the entry of the navigation that it belongs to.
+            content: of the page.
+            live: true to refresh it by itself.
+        """
+        pages = (("Overview", self.url()), ("Topics", self.url("topics")), ("Groups", self.url("groups")))
+        name = self.seen.path.rstrip("/").rpartition("/")[2] or self.seen.path
+        document = h.html(lang="en")[
+            h.head[
+                h.meta(charset="utf-8"),
+                h.meta(name="viewport", content="width=device-width"),
+                h.title[f"{printable(title)} · {printable(name)} · pylog"],
+                h.link(rel="stylesheet", href=self.url("static", "ui.css")),
+                h.script(src=self.url("static", "ui.js"), defer=True),
+            ],
+            h.body[
+                h.a(".skip", href="#main")["Skip to the content"],
+                h.header(".bar")[
+                    h.span(".where", title=printable(self.seen.path))[printable(name)],
+                    h.span(".quiet")["read-only"],
+                    h.nav(aria_label="Pages")[
+                        (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
+                    ],
+                    h.form(".go", action=self.url("go"), role="search")[
+                        h.input(
+                            name="to",
+                            type="search",
+                            aria_label="Go to a topic, a group, or topic-partition@offset",
+                            placeholder="Go to…  orders-3@1042",
+                        )
+                    ],
+                ],
+                h.main("#main", data_live="2000" if live else None)[content],
+            ],
+        ]
+        return str(document)
+
+    def head(self, title: str, *more: Html) -> Html:
+        """Returns the heading of a page."""
+        refreshed = h.span(".quiet", title=exact(self.seen.at_ms))[f"as of {exact(self.seen.at_ms)[11:19]} UTC"]
+        return h.div(".head")[h.h1[printable(title)], more, refreshed]
+
+    def at(self, timestamp: int) -> Html:
+        """Returns how long ago a time was, with the exact time as its title."""
+        return h.time(title=exact(timestamp))[age(timestamp, self.seen.at_ms)]
+
+
+def verdict_mark(verdict: Verdict) -> Html:
+    kind, words = VERDICTS[verdict]
+    return h.span(f".verdict.{kind}", title=str(verdict))[words]
+
+
+def tile(number: str, label: str) -> Html:
+    return h.div(".card.tile")[h.b[number], h.span[label]]
+
+
+def table(titles: Sequence[str], rows: Iterable[Html], numeric: Sequence[str] = (), empty: str = "") -> Html:
+    made = list(rows)
+    if not made:
+        return h.p(".quiet")[empty]
+    heads = (h.th(class_="n" if title in numeric else None, scope="col")[title] for title in titles)
+    return h.table(".stack")[h.thead[h.tr[heads]], h.tbody[made]]
+
+
+def number(label: str, value: float | None, title: str | None = None) -> Html:
+    return h.td(".n", data_label=label, title=title)["unknown" if value is None else count(value)]
+
+
+def cell(label: str, value: Html, *, number: bool = False) -> Html:
+    return h.td(class_="n" if number else None, data_label=label)[value]
+
+
+def group_row(frame: PageFrame, group: GroupSeen) -> Html:
+    return h.tr[
+        _group_name(frame, group),
+        cell("state", group.state),
+        number("members", len(group.members)),
+        _behind(group),
+    ]
+
+
+def short_group_row(frame: PageFrame, group: GroupSeen) -> Html:
+    return h.tr[_group_name(frame, group), _behind(group)]
+
+
+def _group_name(frame: PageFrame, group: GroupSeen) -> Html:
+    link = h.a(href=frame.url("groups", group.name))[printable(group.name)]
+    return [h.td(".name")[link], h.td[verdict_mark(group.health.verdict)]]
+
+
+def _behind(group: GroupSeen) -> Html:
+    return [cell("behind", seconds(group.health.lag_seconds), number=True), number("offsets behind", group.lag)]
+
+
+GROUP_TITLES: Final = ("Group", "Verdict", "State", "Members", "Behind", "Offsets behind")
+GROUP_NUMBERS: Final = ("Members", "Behind", "Offsets behind")
+
+
+def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
+    return h.tr[
+        _topic_name(frame, topic),
+        number("partitions", len(topic.partitions)),
+        number("offsets", topic.offsets),
+        _written(frame, topic),
+        cell("kept", retention_text(topic.config)),
+    ]
+
+
+def short_topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
+    return h.tr[_topic_name(frame, topic), _written(frame, topic)]
+
+
+def _topic_name(frame: PageFrame, topic: TopicSeen) -> Html:
+    return h.td(".name")[h.a(href=frame.url("topics", topic.name))[printable(topic.name)]]
+
+
+def _written(frame: PageFrame, topic: TopicSeen) -> Html:
+    return [
+        cell("written", "" if topic.rate is None else f"{count(topic.rate)} /s", number=True),
+        size_cell(topic.size),
+        cell("newest", frame.at(topic.newest_ms), number=True),
+    ]
+
+
+def size_cell(size: int) -> Html:
+    return cell("size", h.span(title=count(size))[size_text(size)], number=True)
+
+
+TOPIC_TITLES: Final = ("Topic", "Partitions", "Offsets", "Written", "Size", "Newest record", "Kept")
+TOPIC_NUMBERS: Final = TOPIC_TITLES[1:6]
+
+
+def damage_lines(damaged: list[PartitionSeen]) -> Html:
+    return [
+        h.p(".say.bad")[h.b[f"{each.partition.topic}-{each.partition.partition}"], ": ", printable(each.damage or "")]
+        for each in damaged[:20]
+    ]
+
+
+def bytes_text(data: bytes | None) -> Html:
+    if data is None:
+        return h.span(".null")["null"]
+    text = shown(data[:_SHOWN])
+    return text if len(data) <= _SHOWN else f"{text}…"

@@ -1,0 +1,149 @@
+"""The records of a topic, with what was searched, and one record, whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import htpy as h
+
+from pylog.text import printable, shown
+from pylog.ui.html import Html, PageFrame, bytes_text, table
+from pylog.ui.observation import TopicSeen
+from pylog.ui.search import HOW, FoundRecord, Query, SearchPage, cursor_text
+from pylog.ui.topic_pages import topic_frame
+from pylog.ui.words import count, exact
+
+
+def records(
+    frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str], found: SearchPage | None, problem: str = ""
+) -> str:
+    """Returns records of a topic, with what was searched.
+
+    Args:
+        frame, topic, query: as the names say.
+        asked: the fields of the form, as they were given.
+        found: the page; None if the form is wrong.
+        problem: a sentence about the form.
+    """
+    here = ("topics", topic.name, "records")
+    content: list[Html] = [h.section(".card")[_form(frame, topic, query, asked), problem and h.p(".say.bad")[problem]]]
+    if found is not None:
+        content[0] = h.section(".card")[_form(frame, topic, query, asked), _foot(frame, here, query, asked, found)]
+        content.append(h.section(".card")[_rows_table(frame, topic.name, found.rows)])
+    return topic_frame(frame, topic, "records", content)
+
+
+def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str]) -> Html:
+    numbers = ["", *(str(each.partition.partition) for each in topic.partitions)]
+    names = {"contains": "contains", "equals": "equals", "regex": "regular expression"}
+    return h.form(".filter", role="search", action=frame.url("topics", topic.name, "records"))[
+        h.label(".grow")["Find in key, value, headers", h.input(type="search", name="find", value=query.text)],
+        h.label["How", h.select(name="how")[(_option(each, names[each], query.how) for each in HOW)]],
+        h.label[
+            "Partition",
+            h.select(name="partition")[(_option(each, each or "all", asked.get("partition", "")) for each in numbers)],
+        ],
+        h.label["From", h.input(name="from", value=asked.get("from", ""), placeholder="offset, or 2026-01-31T17:00", size="20")],
+        h.label[
+            "Direction",
+            h.select(name="direction")[
+                _option("back", "newest first", "back" if query.backwards else "forth"),
+                _option("forth", "oldest first", "back" if query.backwards else "forth"),
+            ],
+        ],
+        h.button["Find"],
+    ]
+
+
+def _option(value: str, label: str, chosen: str) -> Html:
+    return h.option(value=value, selected=value == chosen)[label]
+
+
+def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, str], found: SearchPage) -> Html:
+    reached = f", back to {exact(found.reached_ms)}" if query.backwards else f", up to {exact(found.reached_ms)}"
+    said = f"Searched {count(found.searched)} offsets{reached if found.reached_ms >= 0 else ''}: {len(found.rows)} found."
+    more = frame.url(*here, **{**asked, "cursor": cursor_text(found.cursor)})
+    return h.div(".foot", role="status")[
+        h.span[said],
+        h.span[" That is all."] if found.is_done else h.a(href=more, rel="next")["Continue"],
+        h.span(".quiet")["Save this page: ", h.a(href=frame.url("json", *here, **asked))["JSON"]],
+    ]
+
+
+def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord]) -> Html:
+    made = (
+        h.tr[
+            h.td[
+                h.a(".mono", href=frame.url("topics", topic, str(row.partition), str(row.offset)))[
+                    f"{row.partition} @ {count(row.offset)}"
+                ]
+            ],
+            h.td(".quiet")[h.time(title=exact(row.timestamp))[exact(row.timestamp)]],
+            h.td(".mono", data_label="key")[bytes_text(row.key)],
+            h.td(".value.wide")[h.span(".mono.two-lines")[bytes_text(row.value)]],
+        ]
+        for row in rows
+    )
+    return table(("Record", "Time", "Key", "Value"), made, empty="No record was found.")
+
+
+def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str, str]) -> str:
+    """Returns one record, whole: key, value and headers as text, as JSON and as bytes."""
+    here = ("topics", topic.name, str(row.partition))
+    headers = (h.tr[h.td(".mono")[printable(name)], h.td(".mono.value")[bytes_text(value)]] for name, value in row.headers)
+    return frame.page(
+        f"{topic.name}-{row.partition}@{row.offset}",
+        "Topics",
+        frame.head(f"{topic.name}-{row.partition}@{row.offset}"),
+        h.nav(".tabs", aria_label="Neighbours")[
+            h.a(href=frame.url(*here, str(max(0, row.offset - 1)), direction="back"), rel="prev")["Previous"],
+            h.a(href=frame.url(*here, str(row.offset + 1)), rel="next")["Next"],
+            h.a(href=frame.url("topics", topic.name))["All records"],
+        ],
+        h.section(".card")[
+            h.h2["Facts"],
+            table(("Fact", "Value"), (h.tr[h.td[name], h.td(".mono")[value]] for name, value in facts.items())),
+        ],
+        _whole("Key", row.key),
+        _whole("Value", row.value),
+        h.section(".card")[h.h2["Headers"], table(("Name", "Value"), headers, empty="It has no headers.")],
+    )
+
+
+def _whole(title: str, data: bytes | None) -> Html:
+    if data is None:
+        return h.section(".card")[h.h2[title], h.p[h.span(".null")["null"]]]
+    as_json = _pretty(data)
+    return h.section(".card")[
+        h.h2[f"{title} · {count(len(data))} bytes"],
+        h.pre(".mono", tabindex="0")[as_json if as_json is not None else _readable(data)],
+        h.details[h.summary["Bytes"], h.pre(".mono", tabindex="0")[_hex(data[:65_536])]],
+    ]
+
+
+def _readable(data: bytes) -> str:
+    return "\n".join(shown(line) if line else "" for line in data[: 1 << 20].split(b"\n"))
+
+
+def _pretty(data: bytes) -> str | None:
+    """Returns JSON with indents; None if it is none, or too large or deep."""
+    if len(data) > 1 << 20 or data[:1] not in (b"{", b"["):
+        return None
+    try:
+        return printable_lines(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def printable_lines(text: str) -> str:
+    """Returns lines with unprintable characters escaped."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _hex(data: bytes) -> str:
+    lines = (data[at : at + 16] for at in range(0, len(data), 16))
+    return "\n".join(
+        f"{16 * number:08x}  {line.hex(' '):<47}  {''.join(chr(byte) if 32 <= byte < 127 else '.' for byte in line)}"
+        for number, line in enumerate(lines)
+    )

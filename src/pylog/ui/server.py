@@ -1,0 +1,107 @@
+"""`WindowServer`: serves the window from a thread of this process, on an address of this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Collection
+from typing import Final, Self
+
+import uvicorn
+
+from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.loopback import is_loopback
+from pylog.ui.app import application
+from pylog.ui.observation import Watch
+from pylog.ui.security import LOCAL
+
+DEFAULT_PORT: Final = 8055
+_OTHERS: Final = 20  # ports that are tried after a taken one
+_ENDING_S: Final = 5.0
+
+
+class WindowServer:
+    """Serves a window until it is closed. A context manager.
+
+    Args:
+        watch: of the store.
+        host: the address to listen on. One that other machines can reach needs a token that was chosen by the caller.
+        port: the port; 0 for any free one; None for the first free one from 8055 on.
+        token: that requests must have; None makes one at random.
+        hosts: names for the window besides those of this machine.
+
+    Attributes:
+        url: the address to open, with the token.
+
+    Raises:
+        InvalidArgumentError: other machines can reach the host, and there is no token.
+        StorageFailedError: it cannot listen there.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        token: str | None = None,
+        hosts: Collection[str] = (),
+    ) -> None:
+        if token is None and not is_loopback(host):
+            raise InvalidArgumentError(f"host={host!r} can be reached from other machines; give a token, or use 127.0.0.1")
+        token = token or secrets.token_urlsafe(32)
+        listener = _listener(host, port)
+        self.port = int(listener.getsockname()[1])
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.port}/?token={token}"
+        app = application(watch, token=token, hosts=[*LOCAL, shown, *hosts])
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=64,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, args=(listener,), name="pylog-ui", daemon=True)
+        self._thread.start()
+
+    def _run(self, listener: socket.socket) -> None:
+        with listener:
+            self._server.run(sockets=[listener])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"WindowServer({self.url.partition('?')[0]!r})"
+
+    def close(self) -> None:
+        """Ends all connections and the thread. May be called twice."""
+        self._server.should_exit = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_ENDING_S)
+
+    def wait(self) -> None:
+        """Waits until the server is closed."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+
+
+def _listener(host: str, port: int | None) -> socket.socket:
+    tried = range(DEFAULT_PORT, DEFAULT_PORT + _OTHERS) if port is None else [port]
+    failed: Exception | None = None
+    for number in tried:
+        try:
+            family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, number), family=family, backlog=64)
+        except (OSError, OverflowError) as error:
+            failed = error
+    why = getattr(failed, "strerror", None) or failed
+    message = f"cannot listen on {host}:{tried[0]}: {why}; give another address or port"
+    raise StorageFailedError(message, errno=getattr(failed, "errno", None)) from failed
