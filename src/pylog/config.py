@@ -347,7 +347,7 @@ class TransactionsConfig:
         topic_num_partitions: partitions of `__transaction_state`, when it is created.
         topic_segment_bytes: size of its segments, when it is created.
         max_timeout_ms: the longest timeout of a transaction.
-        transactional_id_expiration_ms: how long an unused transactional id is kept.
+        transactional_id_expiration_ms: how long an unused transactional id is kept. `Store.tick` deletes older ones.
 
     Raises:
         InvalidArgumentError: a value is out of range.

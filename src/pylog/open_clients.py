@@ -120,6 +120,19 @@ class OpenClients:
         if self._has_transactions():
             self.transactions.settle()
 
+    def expire(self, now_ms: int) -> None:
+        """Deletes what groups and transactional ids have not used for long, if that is due. In a broker's directory ids stay.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+        """
+        try:
+            self._offsets.expire_if_due(now_ms)
+        finally:
+            manager = self._manager
+            if self._has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):
+                self.transactions.expire_if_due(now_ms)
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. See `Store.delete_topic`."""
         self._manager.check_writable()

@@ -55,7 +55,7 @@ class StoreParts:
         if manager.writable:
             self.clients.begin()
         committed = options.committed or self.offsets.position
-        self.upkeep = Upkeep(manager, options, committed, self.offsets.expire_if_due, self.clients.settle)
+        self.upkeep = Upkeep(manager, options, committed, self.clients.expire, self.clients.settle)
         if manager.writable and options.tick_interval_ms is not None:
             self.upkeep.begin(options.tick_interval_ms)
 

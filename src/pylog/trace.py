@@ -93,6 +93,7 @@ ORPHAN_ABORTED: Final = Event("transactions", "orphan aborted", "Aborted a trans
 PRODUCER_ID_RENEWED: Final = Event(
     "transactions", "producer id renewed", "Gave a transactional id a new producer id", logging.WARNING
 )
+TRANSACTIONAL_IDS_EXPIRED: Final = Event("transactions", "expired", "Deleted the records of unused transactional ids")
 TRANSACTION_INCOMPLETE: Final = Event(
     "transactions", "incomplete", "Could not write all markers of a transaction", logging.WARNING
 )

@@ -28,7 +28,7 @@ class Upkeep:
         manager: the topics and logs.
         options: how the store is opened.
         committed: gives the offset that a retention group will read next; None if it has committed none.
-        expire_offsets: deletes the committed offsets that have expired at a time of the wall clock, if that is due.
+        expire: deletes the committed offsets and the transactional ids that have expired at a time of the wall clock, if due.
         settle: finishes the transactions that dead processes have left.
     """
 
@@ -37,12 +37,12 @@ class Upkeep:
         manager: LogManager,
         options: StoreOptions,
         committed: Committed,
-        expire_offsets: Callable[[int], object],
+        expire: Callable[[int], object],
         settle: Callable[[], object],
     ) -> None:
         self._manager = manager
         self._committed = committed
-        self._expire_offsets = expire_offsets
+        self._expire_unused = expire
         self._settle = settle
         self._buffer_size = options.cleaner_dedupe_buffer_size
         self._ending = False
@@ -88,7 +88,7 @@ class Upkeep:
         return 0  # segments were deleted
 
     def _expire(self, now_ms: int) -> int:
-        self._expire_offsets(now_ms)
+        self._expire_unused(now_ms)
         return 0  # segments were deleted
 
     # ---- retention -----------------------------------------------------------------------------------------------------------

@@ -299,6 +299,17 @@ def states_are_older_than_the_log(path: Path) -> None:
         shutil.copytree(*((backup, states) if backup.exists() else (states, backup)))
 
 
+@scene("TRANSACTIONAL_IDS_EXPIRED")
+def ids_are_unused_for_a_week(path: Path) -> None:
+    clock = ManualClock(NOW)
+    with opened(path, clock=clock, transactions=FEW_TRANSACTIONS) as store:
+        store.create_topic("orders")
+        with store.transaction("billing") as transaction:
+            transaction.append("orders", b"x")
+        for days in (0, 8):
+            store.tick(NOW + days * 86_400_000)
+
+
 @scene("TRANSACTION_INCOMPLETE")
 def markers_cannot_be_written(path: Path) -> None:
     left_open(path)

@@ -231,16 +231,6 @@ def test_only_a_brokers_open_transaction_is_judged_by_the_wall_clock() -> None:
     assert not states.is_timed_out(replace(BROKERS_OPEN, state=TransactionState.PREPARE_COMMIT), NOW + 60_001)
 
 
-def test_an_id_expires_when_it_has_been_at_rest_for_long_enough() -> None:
-    assert states.is_expired(EMPTY, NOW + 7, 7)
-    assert not states.is_expired(EMPTY, NOW + 6, 7)
-    assert not states.is_expired(EMPTY, NOW - 9, 7)  # the clock was set back
-    assert not states.is_expired(ongoing(), NOW + 99, 7)
-
-
-# ---- markers -----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_marker_ends_its_own_transaction_and_aborts_an_orphan_and_leaves_a_later_one_alone() -> None:
     prepared = states.prepare_commit(ongoing(), MINE, {T0: 1}, NOW, ids())
     assert [marker_for(prepared, epoch) for epoch in (4, 3, 0, 5, None)] == [

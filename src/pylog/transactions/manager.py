@@ -28,6 +28,7 @@ from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.transaction import Transaction, new_transaction
 
 _ANONYMOUS: Final = "pylog-anonymous-"
+_EXPIRY_INTERVAL_MS: Final = 3_600_000  # Kafka's transaction.remove.expired.transaction.cleanup.interval.ms
 
 
 class TransactionManager:
@@ -56,6 +57,7 @@ class TransactionManager:
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
         self._at_rest: dict[str, None] = {}  # ids that no producer uses, in the order of their first use
+        self._next_expiry_ms: int | None = None
         self._unswept: set[TopicPartition] = set()  # partitions with open transactions that could not be finished yet
 
     def transaction(
@@ -166,6 +168,23 @@ class TransactionManager:
             if incarnation.is_dropped:
                 incarnation.abandon("its object was dropped without commit or abort")
         return done
+
+    def expire_if_due(self, now_ms: int) -> None:
+        """Deletes the records of unused ids, at most once an hour; never at the first call, as for offsets.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+        """
+        due = self._next_expiry_ms
+        if due is not None and due - _EXPIRY_INTERVAL_MS <= now_ms < due:  # earlier than that: the clock was set back
+            return
+        self._next_expiry_ms = now_ms + _EXPIRY_INTERVAL_MS
+        if due is None:
+            return
+        deleted = self.coordinator.topic.expire(now_ms, self.config.transactional_id_expiration_ms)
+        if deleted:
+            reason = f"unused for transactional_id_expiration_ms={self.config.transactional_id_expiration_ms}"
+            trace.line(trace.TRANSACTIONAL_IDS_EXPIRED, count=len(deleted), transactional_ids=deleted, reason=reason)
 
     def close(self) -> None:
         """Aborts the transactions that are open in this store, once."""

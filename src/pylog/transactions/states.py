@@ -309,11 +309,6 @@ def is_timed_out(current: TransactionMetadata, now_ms: int) -> bool:
     return is_open and current.owner is None and current.start_timestamp_ms + current.timeout_ms < now_ms
 
 
-def is_expired(current: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:
-    """Returns whether an id has been unused for so long that its record can be replaced by a tombstone (13.2)."""
-    return current.state.is_at_rest and current.last_update_timestamp_ms <= now_ms - expiration_ms
-
-
 # ---- refusals ----------------------------------------------------------------------------------------------------------------
 
 

@@ -220,6 +220,25 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
                 found += image.ids()
         return sorted(found)
 
+    def expire(self, now_ms: int, expiration_ms: int) -> list[str]:
+        """Deletes the records of ids that were unused for `expiration_ms`, and returns these ids, sorted.
+
+        An id with an open or a prepared transaction stays, and so does one whose state cannot be read.
+        """
+        deleted: list[str] = []
+        for partition in self.all_partitions():
+            with partition.image() as image:
+                if not image.expired(now_ms, expiration_ms):  # most often nothing has expired, and no lock is needed
+                    continue
+            with partition.exclusively() as image:
+                found = image.expired(now_ms, expiration_ms)
+                if found:
+                    partition.append(
+                        [(format_key(name), None) for name in found], self._clock.now_ms(), Durability.OS, atomic=False
+                    )
+                deleted += found
+        return sorted(deleted)
+
     def check_readable(self) -> None:
         """Raises CorruptionError or StorageFailedError if the state of an id cannot be read."""
         for partition in self.all_partitions():

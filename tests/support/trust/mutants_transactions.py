@@ -8,7 +8,25 @@ from support.trust.mutant import Mutant
 
 _SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
 
+_EXPIRY: Final = "tests/transactions/test_expiry.py::test_"
+
 TRANSACTIONS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="an_open_transaction_expires_with_its_id",
+        file="pylog/transactions/image.py",
+        text="    return entry.fault is None and entry.status in _STATES_AT_REST\n",
+        replacement="    return entry.fault is None\n",
+        tests=(f"{_EXPIRY}an_open_transaction_keeps_its_id",),
+        why="A transaction loses its state, and its commit is refused.",
+    ),
+    Mutant(
+        name="ids_of_a_brokers_directory_expire",
+        file="pylog/open_clients.py",
+        text="if self._has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):",
+        replacement="if self._has_transactions():",
+        tests=(f"{_EXPIRY}a_brokers_directory_keeps_its_ids",),
+        why="A tick deletes states of a broker that runs.",
+    ),
     Mutant(
         name="a_snapshot_does_not_notice_a_commit_between_its_partitions",
         file="pylog/transactions/snapshots.py",
