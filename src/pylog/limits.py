@@ -100,6 +100,7 @@ ASK_AGAIN_S = 0.05  # between two listings of a directory without a header, for 
 LONGEST_SLEEP_S = 0.1  # between two checks of a thread that no other thread wakes
 
 ITERATION_CHECK_S = 0.1  # between two checks of its group by an iteration that still has records
+TRANSACTIONS_CHECK_S = 0.5  # between two checks by a polling consumer whether it waits for a dead process's transaction
 COMMITS_WAITING = 1_000  # background commits in the queue; another call waits for them
 MEMBER_PROBE_S = 0.25  # between two checks of the other group members by a polling consumer
 

@@ -86,6 +86,7 @@ class LogManager:
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
         kept: the parts of the store that keep something by a topic's name.
         found_unstable: called with a log that was opened for writing and has open transactions.
+        finish_transactions: finishes those of dead processes, for a reader that waits for them.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
         is_closed: true once `close` was called.
         process: the id of the process that opened the directory.
@@ -101,6 +102,7 @@ class LogManager:
         self.failures = Failures(self._keep_failure if self.writable else None)
         self.topic_changes = 0
         self.found_unstable: Callable[[PartitionLog], object] = _leave_alone
+        self.finish_transactions: Callable[[], object] = _nothing
         self.is_closed = False
         self.process = process_id()
         self._options = options
@@ -423,6 +425,10 @@ def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None)
     except UnknownTopicOrPartitionError:
         return None
     return seen.outline.start_offset, seen.outline.end_offset
+
+
+def _nothing() -> None:
+    """Finishes no transactions: a store that only reads."""
 
 
 def _leave_alone(log: PartitionLog) -> None:

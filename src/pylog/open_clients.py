@@ -44,6 +44,7 @@ class OpenClients:
         self._transactions: TransactionManager | None = None
         self._snapshots: SnapshotTaker | None = None
         self._guard = threading.Lock()
+        self._settling = threading.Lock()
         self._producers: list[ProducerCore] = []
         self._consumers: WeakSet[Consumer[Any, Any]] = WeakSet()
         self.departing: list[ConsumerCore] = []
@@ -112,13 +113,25 @@ class OpenClients:
         """
         manager = self._manager
         manager.found_unstable = self._found_unstable
+        manager.finish_transactions = self._settle_for_reader
         if not manager.fs.exists(join(manager.path, META_PROPERTIES)):
             self.settle()
 
     def settle(self) -> None:
         """Finishes the transactions that dead processes have left."""
-        if self._has_transactions():
-            self.transactions.settle()
+        with self._settling:
+            if self._has_transactions():
+                self.transactions.settle()
+
+    def _settle_for_reader(self) -> None:
+        """Finishes the transactions that dead processes have left, unless another thread does that now."""
+        if not self._settling.acquire(blocking=False):
+            return
+        try:
+            if self._has_transactions():
+                self.transactions.settle()
+        finally:
+            self._settling.release()
 
     def expire(self, now_ms: int) -> None:
         """Deletes what groups and transactional ids have not used for long, if that is due. In a broker's directory ids stay.

@@ -25,7 +25,7 @@ from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition, Logs, deserializers_of
 from pylog.consumer.positions import PositionFinder
 from pylog.consumer.reading import COLUMNS, PartitionReader
-from pylog.errors import ClosedError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
+from pylog.errors import ClosedError, CorruptionError, IllegalStateError, PylogError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
@@ -71,6 +71,7 @@ class ConsumerCore:
         self._deserializers = deserializers_of(options)
         self._check_interval_s = min(limits.ITERATION_CHECK_S, options.max_poll_interval_ms / 4000)
         self._woken = False
+        self._transactions_at = -math.inf
         self._abandoning = threading.Lock()
         manager.kept.add(self)
 
@@ -98,7 +99,25 @@ class ConsumerCore:
         self.assignment.keep_up()
         if self.commits.are_due:
             self.commits.auto_commit(*self.committable())
+        self._finish_transactions()
         self.check_at = -math.inf if self._woken else self._clock.monotonic() + self._check_interval_s
+
+    def _finish_transactions(self) -> None:
+        """Finishes transactions of dead processes if this consumer waits for one (transactions, rule 16)."""
+        now = self._clock.monotonic()
+        if now < self._transactions_at or not self.manager.writable:
+            return
+        self._transactions_at = now + limits.TRANSACTIONS_CHECK_S
+        if self._waits_for_transactions():
+            self.manager.finish_transactions()
+
+    def _waits_for_transactions(self) -> bool:
+        group = self.options.group_id
+        with suppress(CorruptionError):  # raised again by what needs the committed offsets
+            if group is not None and self._offsets.pending(group):
+                return True
+        logs = self._logs.known(self.assignment.partitions) if self.options.committed_only else {}
+        return any(log.known.first_unstable_offset is not None for log in logs.values())
 
     def check_in_iteration(self) -> None:
         """Does the due work between two records of an iteration.

@@ -8,9 +8,21 @@ from support.trust.mutant import Mutant
 
 _SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
 
+_WAITING: Final = "tests/transactions/test_waiting_readers.py::test_"
 _EXPIRY: Final = "tests/transactions/test_expiry.py::test_"
 
 TRANSACTIONS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="a_consumer_waits_for_a_tick",
+        file="pylog/consumer/core.py",
+        text="            self.manager.finish_transactions()\n",
+        replacement="            pass\n",
+        tests=(
+            f"{_WAITING}a_reader_of_committed_records_gets_those_after_a_dead_processs_transaction",
+            f"{_WAITING}a_member_gets_a_partition_whose_offset_a_dead_process_had_not_committed_yet",
+        ),
+        why="A consumer stands still until somebody opens the directory or ticks.",
+    ),
     Mutant(
         name="an_open_transaction_expires_with_its_id",
         file="pylog/transactions/image.py",
