@@ -19,8 +19,10 @@ import pylog
 from pylog import InvalidArgumentError, OffsetsConfig, StorageFailedError, Store
 from pylog.metrics import Sample
 from pylog.monitoring.measured import measures_of
+from pylog.store import manager_of
 from pylog.testing import MemoryFileSystem
 from pylog.ui.app import application, shipped
+from pylog.ui.search import Query, search
 from support.golden import data as golden_data
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
@@ -184,6 +186,27 @@ def test_a_search_says_how_far_it_got(browser: Browser) -> None:
     assert "Searched 60 offsets" in text
     assert "0 found" in text
     assert "That is all." in text
+
+
+def test_large_records_are_read_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.ui.search._READ_BYTES", 10_000)
+    store.create_topic("large", segment_bytes=1 << 20)
+    for number in range(40):
+        store.log("large").append(bytes([number]) * 3_000)
+    asked: list[tuple[int, int]] = []
+    log = manager_of(store).log("large", 0)
+    scan = log.scan
+
+    def noted(low: int, high: int, **options: Any) -> Iterator[Any]:
+        asked.append((low, high))
+        return scan(low, high, **options)
+
+    monkeypatch.setattr(log, "scan", noted)
+    page = search({0: log}, Query("nothing"), {0: 40}, log.clock)
+    assert page.is_done
+    assert page.searched == 40
+    assert max(high - low for low, high in asked) <= 4
+    assert sorted(offset for low, high in asked for offset in range(low, high)) == list(range(40))
 
 
 def test_headers_are_searched_and_regular_expressions_are_those_of_re2(browser: Browser) -> None:

@@ -20,6 +20,7 @@ from pylog.log.partition_log import PartitionLog
 COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 ROWS: Final = 50  # of a page
 _CHUNK: Final = 2_000  # offsets that are read at once
+_READ_BYTES: Final = 8 << 20  # that are read at once, except for a larger batch
 _SECONDS: Final = 1.0
 _BYTES: Final = 256 << 20
 HOW: Final = ("contains", "equals", "regex")
@@ -96,14 +97,20 @@ class _Part:
     def is_done(self) -> bool:
         return self.at <= self.start if self.query.backwards else self.at >= self.end
 
+    def _range(self, chunk: int) -> tuple[int, int]:
+        """Returns the next offsets, at most `chunk`, and fewer if their batches are large."""
+        while True:
+            low = max(self.start, self.at - chunk) if self.query.backwards else self.at
+            high = self.at if self.query.backwards else min(self.end, self.at + chunk)
+            if high - low <= 1 or self.log.size_between(low, high) <= _READ_BYTES:
+                return low, high
+            chunk = max(1, (high - low) // 4)
+
     def read_on(self, chunk: int) -> None:
         """Reads the next offsets, and keeps the rows that match."""
-        if self.query.backwards:
-            low, high = max(self.start, self.at - chunk), self.at
-        else:
-            low, high = self.at, min(self.end, self.at + chunk)
         found: list[FoundRecord] = []
         try:
+            low, high = self._range(chunk)
             for frame in self.log.scan(low, high, columns=COLUMNS):
                 self.bytes += frame.nbytes
                 self.reached_ms = frame.column("timestamp").cast(pa.int64())[0 if self.query.backwards else -1].as_py()

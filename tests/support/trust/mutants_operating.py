@@ -92,4 +92,20 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         tests=(f"{HISTORY}test_a_topic_that_is_deleted_while_groups_are_observed_has_no_rows_and_raises_nothing",),
         why="A group has the verdict DAMAGED because a topic is deleted at the same time.",
     ),
+    Mutant(
+        name="the_window_answers_under_any_host_name",
+        file="pylog/ui/security.py",
+        text='        if _host_of(headers.get("host", "")) not in self._hosts:\n',
+        replacement='        if not headers.get("host"):\n',
+        tests=("tests/ui/test_window.py::test_another_host_name_is_refused",),
+        why="A page of another site has its name lead to this machine, and reads all records.",
+    ),
+    Mutant(
+        name="rows_that_do_not_fit_into_a_page_are_lost",
+        file="pylog/ui/search.py",
+        text="            cursor[part.number] = kept[-1].offset if query.backwards else kept[-1].offset + 1\n",
+        replacement="            cursor[part.number] = part.at\n",
+        tests=("tests/ui/test_window.py::test_the_pages_of_a_search_have_each_matching_record_once",),
+        why="A search misses records.",
+    ),
 )
