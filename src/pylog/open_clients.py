@@ -120,7 +120,7 @@ class OpenClients:
     def settle(self) -> None:
         """Finishes the transactions that dead processes have left."""
         with self._settling:
-            if self._has_transactions():
+            if self.has_transactions():
                 self.transactions.settle()
 
     def _settle_for_reader(self) -> None:
@@ -128,7 +128,7 @@ class OpenClients:
         if not self._settling.acquire(blocking=False):
             return
         try:
-            if self._has_transactions():
+            if self.has_transactions():
                 self.transactions.settle()
         finally:
             self._settling.release()
@@ -143,17 +143,18 @@ class OpenClients:
             self._offsets.expire_if_due(now_ms)
         finally:
             manager = self._manager
-            if self._has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):
+            if self.has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):
                 self.transactions.expire_if_due(now_ms)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. See `Store.delete_topic`."""
         self._manager.check_writable()
-        if self._has_transactions():
+        if self.has_transactions():
             self.transactions.check_deletable(name)
         self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 
-    def _has_transactions(self) -> bool:
+    def has_transactions(self) -> bool:
+        """Returns whether the directory has the topic of transactional ids. Cost: a look at a path."""
         manager = self._manager
         return self._transactions is not None or manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0"))
 

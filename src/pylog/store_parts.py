@@ -90,9 +90,11 @@ class StoreParts:
 
     def verify(self, rate_limit: float | None, progress: Progress | None, *, records: bool) -> Report:
         """See `Store.verify`."""
+        report = self.manager.verify(rate_limit, progress, records=records)
+        if not self.clients.has_transactions():
+            return report
         from pylog.transactions import checking
 
-        report = self.manager.verify(rate_limit, progress, records=records)
         with self.manager.gate:
             return report.with_findings(checking.transaction_findings(self.transactions(), self.manager))
 

@@ -235,6 +235,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or beyond the log end. As `append`.
+            InvalidTransactionStateError: it would delete records of an open transaction, or part records from their marker.
 
         Spec: storage-format 6.5.
         """

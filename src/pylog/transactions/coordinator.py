@@ -170,8 +170,14 @@ class TransactionCoordinator:
         log = self._manager.log(*partition)
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
-        append = partial(log.append, now_ms, list(pieces), compression, level, batch, True, check=check)
-        return self.after_orphans(log, mine, lambda: append().offsets)
+
+        def append() -> range:
+            done = log.append(now_ms, list(pieces), compression, level, batch, True, check=check)
+            if done.duplicate:
+                raise repeated(log, mine)
+            return done.offsets
+
+        return self.after_orphans(log, mine, append)
 
     def after_orphans(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], range]) -> range:
         """Makes an append of a transaction. If an older transaction of its producer is open there, aborts that first (rule 4).
@@ -181,27 +187,17 @@ class TransactionCoordinator:
         """
         try:
             try:
-                return self._new(log, mine, append)
+                return append()
             except InvalidTransactionStateError as error:
                 if error.offset is None or not self.abort_orphan(log, mine):  # else an older one is open at that offset
                     raise
-                return self._new(log, mine, append)
+                return append()
         except ProducerFencedError as error:
             if not self._renew(log, mine, error.expected):
                 raise
             message = f"{log.directory} has a later epoch of producer {mine.producer_id} than the records of its transactional id"
             advice = "the id has a new producer id now; abort the transaction, and begin it again"
             raise TransactionAbortedError(f"{message}, as after a restored backup; {advice}") from error
-
-    def _new(self, log: PartitionLog, mine: ProducerIdAndEpoch, append: Callable[[], range]) -> range:
-        """Makes an append, and checks that the log does not take it for a repetition of an older batch with the same numbers."""
-        end = log.known.end_offset
-        offsets = append()
-        if offsets.start < end:
-            message = f"{log.directory} has a batch of an older transaction with the numbers {tuple(mine)}"
-            numbers = {"producer_id": mine.producer_id, "epoch": mine.producer_epoch, "sequence": 0}
-            raise ProducerFencedError(message, **numbers, expected=mine.producer_epoch)
-        return offsets
 
     # ---- the decision --------------------------------------------------------------------------------------------------------
 
@@ -367,6 +363,13 @@ class TransactionCoordinator:
             facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
             trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")
         return bool(found)
+
+
+def repeated(log: PartitionLog, mine: ProducerIdAndEpoch) -> ProducerFencedError:
+    """Returns the error for an append that the log takes for a repetition of an older batch with the same numbers."""
+    message = f"{log.directory} has a batch of an older transaction with the numbers {tuple(mine)}"
+    numbers = {"producer_id": mine.producer_id, "epoch": mine.producer_epoch, "sequence": 0}
+    return ProducerFencedError(message, **numbers, expected=mine.producer_epoch)
 
 
 def open_transactions(log: PartitionLog) -> list[OpenTransaction]:

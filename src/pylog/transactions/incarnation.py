@@ -28,7 +28,7 @@ from pylog.record.few import Piece
 from pylog.record.types import TopicPartition, TransactionalBatch
 from pylog.topics.topic import Topic
 from pylog.transactions import states
-from pylog.transactions.coordinator import TransactionCoordinator
+from pylog.transactions.coordinator import TransactionCoordinator, repeated
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner
 
 _TOPIC_MAX_AGE_S: Final = 1.0
@@ -277,6 +277,14 @@ class Incarnation:
         """Appends the offsets of a group, pending until the transaction ends. Returns the offsets of the records."""
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self._coordinator.check_append, self.transactional_id, mine, partition)
-        append = partial(offsets.append, batch, level, check)
         with self._in_open_store():
-            return self._coordinator.after_orphans(self._manager.log(*partition), mine, append)
+            log = self._manager.log(*partition)
+
+            def append() -> range:
+                end = log.known.end_offset
+                appended = offsets.append(batch, level, check)
+                if appended.start < end:  # nothing else shortens an internal topic
+                    raise repeated(log, mine)
+                return appended
+
+            return self._coordinator.after_orphans(log, mine, append)

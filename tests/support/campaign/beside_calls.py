@@ -414,9 +414,9 @@ CALLS: Final = tuple(dict.fromkeys(row for row in EACH_ROW if callable(row)))
 # By which errors of their own, besides those of a change, three of the same call may be in each other's way.
 AMONG_THEMSELVES: Final[dict[Call, tuple[type[Exception], ...]]] = {
     delete_records: (pylog.OffsetOutOfRangeError,),
-    truncate: (pylog.OffsetOutOfRangeError,),
+    truncate: (pylog.OffsetOutOfRangeError, pylog.InvalidTransactionStateError),
     add_partitions: (pylog.UnknownTopicOrPartitionError,),
-    delete_the_topic: (pylog.UnknownTopicOrPartitionError,),
+    delete_the_topic: (pylog.UnknownTopicOrPartitionError, pylog.InvalidTransactionStateError),
 }
 
 

@@ -422,8 +422,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_batch_is_taken_for_a_lost_one",
         file="pylog/transactions/coordinator.py",
-        text="        if offsets.start < end:\n",
-        replacement="        if False:\n",
+        text="            if done.duplicate:\n",
+        replacement="            if not done:\n",
         tests=(
             "tests/transactions/test_restored_states.py::test_a_batch_of_a_lost_transaction_is_never_taken_for_one_of_the_next",
         ),
