@@ -25,6 +25,7 @@ from pylog.record.types import TopicPartition
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.owners import TransactionOwners
+from pylog.transactions.states import is_timed_out
 from pylog.transactions.transaction import Transaction, new_transaction
 
 _ANONYMOUS: Final = "pylog-anonymous-"
@@ -53,6 +54,7 @@ class TransactionManager:
         self._owners = TransactionOwners(manager.locks.owner)
         self.config = config
         self._durability = durability
+        self._clock = clock
         self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
@@ -206,6 +208,8 @@ class TransactionManager:
         if topic in INTERNAL_TOPICS:
             self.coordinator.topic.check_readable()
         for state in self.coordinator.undecided():
+            if topic not in INTERNAL_TOPICS and is_timed_out(state, self._clock.now_ms()):  # a broker would have aborted it
+                continue
             if topic in INTERNAL_TOPICS or topic in {partition.topic for partition in state.partitions}:
                 message = f"topic {topic!r} cannot be deleted: the transaction of {state.transactional_id!r} needs it"
                 raise InvalidTransactionStateError(
