@@ -154,7 +154,7 @@ class OpenClients:
         self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 
     def has_transactions(self) -> bool:
-        """Returns whether the directory has the topic of transactional ids. Cost: a look at a path."""
+        """Returns whether the directory has the topic of transactional ids. Cost: one check of a path."""
         manager = self._manager
         return self._transactions is not None or manager.fs.exists(join(manager.path, f"{TRANSACTION_STATE_TOPIC}-0"))
 

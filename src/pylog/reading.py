@@ -12,7 +12,7 @@ from pylog.opening import open_store
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.snapshot import Snapshot
 from pylog.store import Store, manager_of
-from pylog.table_reading import PARTITION, TopicScan
+from pylog.table_reading import PARTITION, TopicScan, asked_columns
 
 
 def read_table(
@@ -101,6 +101,7 @@ def read_batches(
     >>> [batch.num_rows for batch in pylog.read_batches(path, "orders")]
     [1]
     """
+    asked_columns(columns)
     with ExitStack() as opened:
         store = opened.enter_context(open_store(path, "r"))
         taken = store.snapshot([topic], groups=()) if snapshot is True else snapshot or None

@@ -17,6 +17,18 @@ from pylog.snapshot import Snapshot
 PARTITION: Final = "partition"  # a column of topics that logs do not have
 
 
+def asked_columns(columns: Sequence[str]) -> list[str]:
+    """Returns the names of columns after checking that they are names, and `partition` at most once.
+
+    Raises:
+        InvalidArgumentError: they are not.
+    """
+    asked = list(items_of("columns", columns, "names"))
+    if asked.count(PARTITION) > 1:
+        raise InvalidArgumentError(f"columns {asked!r}: choose each at most once")
+    return asked
+
+
 class TopicScan:
     """A scan of a topic, or of one partition of it. Everything is checked when it is made.
 
@@ -44,9 +56,7 @@ class TopicScan:
     ) -> None:
         if partition is None and not (start is None and end is None):
             raise InvalidArgumentError("start and end are offsets in one partition; give the partition too")
-        asked = items_of("columns", columns, "names")
-        if asked.count(PARTITION) > 1:
-            raise InvalidArgumentError(f"columns {asked!r}: choose each at most once")
+        asked = asked_columns(columns)
         of_log = tuple(name for name in asked if name != PARTITION) or ("offset",)
         found = schema_of(of_log)
         self.schema = pa.schema(

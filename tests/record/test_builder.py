@@ -50,7 +50,7 @@ def decoded(batches: list[bytes]) -> list[Made]:
         (column,), _, _ = reference.scan_batches(batch, 0, len(batch), verify=True, capacity=1)
         assert column.crc_state == 1
         codec = column.attributes & 7
-        plain = bytes(61) + compression.decompress(codec, batch[61:]).tobytes() if codec else batch
+        plain = bytes(61) + compression.Scratch().decompress(codec, batch[61:]).tobytes() if codec else batch
         result = reference.decode_records(plain, [column._replace(size=len(plain))], verify=False)
         assert result.stopped == 1
         assert [row.offset for row in result.rows] == list(range(len(made), len(made) + column.count))

@@ -89,12 +89,6 @@ class Incarnation:
         self._next = self._coordinator.init(self.transactional_id, self._timeout_ms)
 
     @property
-    def is_open(self) -> bool:
-        """Whether a transaction of the id is in use in this store."""
-        found = None if self.current is None else self.current()
-        return found is not None and found.is_in_use
-
-    @property
     def is_dropped(self) -> bool:
         """Whether the object of the last transaction does not exist any more."""
         return self.current is not None and self.current() is None

@@ -26,7 +26,7 @@ from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.states import is_timed_out
-from pylog.transactions.transaction import Transaction, new_transaction
+from pylog.transactions.transaction import Transaction, is_in_use, new_transaction
 
 _ANONYMOUS: Final = "pylog-anonymous-"
 _EXPIRY_INTERVAL_MS: Final = 3_600_000  # Kafka's transaction.remove.expired.transaction.cleanup.interval.ms
@@ -137,14 +137,14 @@ class TransactionManager:
         for name in list(self._at_rest) if len(self._at_rest) >= limits.TRANSACTIONAL_IDS_IN_USE else ():
             if len(self._at_rest) < limits.TRANSACTIONAL_IDS_IN_USE:
                 return
-            if not self._incarnations[name].is_open:
+            if not _is_open(self._incarnations[name]):
                 del self._at_rest[name]
                 self._owners.release(self._incarnations.pop(name).owner_byte)
 
     def _anonymous(self, timeout_ms: int) -> Incarnation:
         """Returns the use of an id for transactions without one (transactions 2.6)."""
         for known in self._incarnations.values():
-            if known.is_anonymous and not known.is_open:
+            if known.is_anonymous and not _is_open(known):
                 return known
         byte, number = self._owners.take_anonymous()
         made = self._begun(f"{_ANONYMOUS}{number}", timeout_ms, byte)
@@ -189,9 +189,10 @@ class TransactionManager:
             trace.line(trace.TRANSACTIONAL_IDS_EXPIRED, count=len(deleted), transactional_ids=deleted, reason=reason)
 
     def close(self) -> None:
-        """Aborts the transactions that are open in this store, once."""
+        """Aborts the transactions that are open in this store, once, and ends the threads."""
         for incarnation in self._uses():
             incarnation.close()
+        self.coordinator.crew.end()
 
     def _uses(self) -> list[Incarnation]:
         with self._guard:
@@ -241,8 +242,14 @@ def _new(incarnation: Incarnation, level: Durability, compression: str | None, b
     return made
 
 
+def _is_open(incarnation: Incarnation) -> bool:
+    """Returns whether a transaction of the id is in use in this store."""
+    found = None if incarnation.current is None else incarnation.current()
+    return found is not None and is_in_use(found)
+
+
 def _check_not_open(incarnation: Incarnation) -> None:
-    if incarnation.is_open:
+    if _is_open(incarnation):
         message = f"the transactional id {incarnation.transactional_id!r} has an open transaction in this store"
         raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
 

@@ -183,15 +183,15 @@ def metadata_of(transactional_id: str, value: TransactionLogValue) -> Transactio
     Raises:
         CorruptionError: no coordinator can have written the value.
     """
-    partitions = tuple(
-        TopicPartition(topic, number) for topic, numbers in value.partitions or () for number in _checked_numbers(topic, numbers)
-    )
+    state = _state(value.status)
+    topics = () if state is TransactionState.EMPTY else value.partitions or ()  # Kafka reads none of them then
+    partitions = tuple(TopicPartition(topic, number) for topic, numbers in topics for number in _checked_numbers(topic, numbers))
     return TransactionMetadata(
         transactional_id,
         _at_least(0, value.producer_id, "producer id"),
         _at_least(NO_PRODUCER_EPOCH, value.producer_epoch, "producer epoch"),
         _at_least(0, value.timeout_ms, "timeout"),
-        _state(value.status),
+        state,
         partitions,
         value.last_update_timestamp_ms,
         value.start_timestamp_ms,

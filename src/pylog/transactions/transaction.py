@@ -135,11 +135,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         return self._outcome
 
     @property
-    def is_in_use(self) -> bool:
-        """Whether it is open, and the program has not called `abort`."""
-        return not self._is_given_up and self.outcome == "open"
-
-    @property
     def offsets(self) -> dict[TopicPartition, list[range]]:
         """The offsets of the records that were written so far, by partition: a range for each batch."""
         return {partition: list(ranges) for partition, ranges in self._written.items() if partition.topic not in INTERNAL_TOPICS}
@@ -481,3 +476,8 @@ def add_rows(transaction: Transaction, partition: TopicPartition, rows: Piece) -
 def refuse_more(transaction: Transaction, error: BaseException) -> None:
     """Lets a transaction only be aborted: some of its records could not be added, because of an error."""
     transaction._failure = transaction._failure or error
+
+
+def is_in_use(transaction: Transaction) -> bool:
+    """Returns whether a transaction is open, and the program has not called `abort`."""
+    return not transaction._is_given_up and transaction.outcome == "open"

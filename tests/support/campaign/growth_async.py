@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,10 @@ TABLE: Final = pa.table({"value": [b"x" * 100] * 50})
 
 
 def _async_store_of_its_own(s: Scene) -> None:
+    path = os.path.join(s.root, s.name())
+
     async def use() -> None:
-        async with pylog.aio.open(os.path.join(s.root, s.name()), durability="os") as store:
+        async with pylog.aio.open(path, durability="os") as store:
             await store.create_topic("t")
             await store.add_partitions("t", 2)
             await store.alter_topic("t", retention_bytes=1000)
@@ -33,6 +36,7 @@ def _async_store_of_its_own(s: Scene) -> None:
             await store.delete_topic("t")
 
     asyncio.run(use())
+    shutil.rmtree(path)
 
 
 def _async_log(s: Scene) -> None:

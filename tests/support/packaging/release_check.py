@@ -21,6 +21,7 @@ TESTS = ("test_store.py", "test_config.py", "log/test_golden.py", "log/test_reco
 # Each extra by itself: a program that needs what it brings.
 EXTRAS = {
     "cli": "import sys; from pylog.cli import main; sys.argv = ['pylog', '--help']; main()",
+    "ui": "from pylog.ui.server import WindowServer; print(WindowServer.__name__)",
     "spark": "import pyspark.sql.datasource, pylog.spark, pyspark_pylog; print(pyspark_pylog.DefaultSource.name())",
 }
 TEST_TOOLS = ("pytest>=9", "hypothesis>=6.140", "psutil>=7")

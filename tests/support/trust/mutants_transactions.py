@@ -34,8 +34,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="ids_of_a_brokers_directory_expire",
         file="pylog/open_clients.py",
-        text="if self._has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):",
-        replacement="if self._has_transactions():",
+        text="if self.has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):",
+        replacement="if self.has_transactions():",
         tests=(f"{_EXPIRY}a_brokers_directory_keeps_its_ids",),
         why="A tick deletes states of a broker that runs.",
     ),
