@@ -347,6 +347,11 @@ def test_only_reading_methods_are_answered_and_nothing_is_written(tmp_path: Path
     [
         "/topics/orders?cursor=0-99999999999999999999999",
         "/topics/orders?cursor=7-1",
+        "/topics/orders?cursor=0-" + "9" * 5_000,
+        "/topics/orders?partition=" + "9" * 5_000,
+        "/topics/orders/0/" + "9" * 5_000,
+        "/topics/orders/" + "9" * 5_000 + "/0",
+        "/topics/orders/0/x",
         "/topics/orders?from=99999999999999999999",
         "/topics/orders?from=0001-01-01",
         "/topics/orders?partition=-1",

@@ -190,9 +190,11 @@ class TransactionManager:
 
     def close(self) -> None:
         """Aborts the transactions that are open in this store, once, and ends the threads."""
-        for incarnation in self._uses():
-            incarnation.close()
-        self.coordinator.crew.end()
+        try:
+            for incarnation in self._uses():
+                incarnation.close()
+        finally:
+            self.coordinator.crew.end()
 
     def _uses(self) -> list[Incarnation]:
         with self._guard:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
@@ -27,6 +28,7 @@ from pylog.ui.words import exact
 
 _STATIC: Final = {"ui.css": "text/css; charset=utf-8", "ui.js": "text/javascript; charset=utf-8"}
 _ASKED: Final = ("find", "how", "partition", "from", "direction", "cursor")
+_DIGITS: Final = re.compile("[0-9]{1,19}")
 _STATUS: Final[dict[type[PylogError], int]] = {
     InvalidArgumentError: 400,
     UnknownTopicOrPartitionError: 404,
@@ -63,7 +65,7 @@ def application(watch: Watch, *, token: str | None, hosts: Collection[str] = LOC
         "/topics": window.topics,
         "/topics/{topic}": window.records,
         "/topics/{topic}/{tab}": window.tab,
-        "/topics/{topic}/{partition:int}/{offset:int}": window.record,
+        "/topics/{topic}/{partition}/{offset}": window.record,
         "/groups": window.groups,
         "/groups/{group:path}": window.group,
     }
@@ -208,17 +210,18 @@ class _Window:
         readable = [each.partition.partition for each in topic.partitions if each.damage is None]
         wanted = asked.get("partition", "")
         if wanted:
-            if not wanted.isascii() or not wanted.isdecimal() or int(wanted) not in readable:
+            if wanted not in map(str, readable):
                 raise InvalidArgumentError(f"topic {topic.name!r} has no partition {wanted!r} that can be read")
             readable = [int(wanted)]
         logs = {number: manager.log(topic.name, number) for number in readable}
         cursor = parsed_cursor(asked["cursor"]) if "cursor" in asked else {}
-        begin = _starts(logs, asked.get("from", ""), backwards=query.backwards)
-        return search(logs, query, {number: cursor.get(number, begin[number]) for number in logs}, manager.clock)
+        new = {number: log for number, log in logs.items() if number not in cursor}
+        begin = cursor | _starts(new, asked.get("from", ""), backwards=query.backwards)
+        return search(logs, query, begin, manager.clock)
 
     def record(self, request: Request, seen: Observation) -> Page:
         topic = _topic_of(request, seen)
-        number, offset = request.path_params["partition"], request.path_params["offset"]
+        number, offset = _number(request, "partition"), _number(request, "offset")
         log = self._watch.manager.log(topic.name, number)
         row = _row(log, number, offset, backwards=request.query_params.get("direction") == "back")
         facts = {
@@ -227,6 +230,14 @@ class _Window:
             "Timestamp": f"{exact(row.timestamp)} ({row.timestamp})",
         }
         return Page(lambda frame: record_pages.record(frame, topic, row, facts), row._asdict)
+
+
+def _number(request: Request, name: str) -> int:
+    """Returns a number from a path, which may have any length."""
+    text: str = request.path_params[name]
+    if not _DIGITS.fullmatch(text):
+        raise UnknownTopicOrPartitionError(f"{text[:100]!r} is no {name}")
+    return int(text)
 
 
 def _topic_of(request: Request, seen: Observation) -> TopicSeen:
@@ -264,26 +275,18 @@ def _row(log: PartitionLog, number: int, offset: int, *, backwards: bool) -> Fou
     Raises:
         OffsetOutOfRangeError: there is none.
     """
-    query = Query(backwards=backwards)
-    rows = _one(log, number, offset, query)
-    found = next(rows, None)
-    if found is None:
-        direction = "at or before" if backwards else "at or after"
-        ends = f"offsets {log.start_offset} to {log.end_offset}"
-        raise OffsetOutOfRangeError(
-            f"{log.partition.topic}-{number} has no record {direction} {offset}; it has {ends}", offset=offset
-        )
-    return found
-
-
-def _one(log: PartitionLog, number: int, offset: int, query: Query) -> Iterator[FoundRecord]:
-    cursor, clock = {number: offset + query.backwards}, log.clock
+    query, cursor = Query(backwards=backwards), {number: offset + backwards}
     while True:
-        page = search({number: log}, query, cursor, clock, 1)
-        yield from page.rows
-        if page.is_done or page.rows:
-            return
+        page = search({number: log}, query, cursor, log.clock, 1)
+        if page.rows:
+            return page.rows[0]
+        if page.is_done:
+            break
         cursor = page.cursor
+    direction = "at or before" if backwards else "at or after"
+    ends = f"offsets {log.start_offset} to {log.end_offset}"
+    message = f"{log.partition.topic}-{number} has no record {direction} {offset}; it has {ends}"
+    raise OffsetOutOfRangeError(message, offset=offset)
 
 
 # ---- data --------------------------------------------------------------------------------------------------------------------

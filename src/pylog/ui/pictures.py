@@ -37,7 +37,7 @@ def strip(seen: PartitionSeen) -> Any:
 def curve(values: Sequence[float]) -> Any:
     """Draws values over time, with equal distances. With fewer than two there is nothing to draw."""
     if len(values) < 2:
-        return h.p(".quiet")["The curve begins with the second look, in two seconds."]
+        return h.p(".quiet")["The curve begins with the second observation, in two seconds."]
     top = max(values) or 1.0
     step = (_WIDTH - 60) / (len(values) - 1)
     points = " ".join(

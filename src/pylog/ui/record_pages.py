@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from pylog.text import printable, shown
+from pylog.text import lines_text, printable, shown
 from pylog.ui.html import Html, PageFrame, bytes_text, table
 from pylog.ui.observation import TopicSeen
 from pylog.ui.search import HOW, FoundRecord, Query, SearchPage, cursor_text
@@ -131,14 +131,9 @@ def _pretty(data: bytes) -> str | None:
     if len(data) > 1 << 20 or data[:1] not in (b"{", b"["):
         return None
     try:
-        return printable_lines(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
+        return lines_text(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None
-
-
-def printable_lines(text: str) -> str:
-    """Returns lines with unprintable characters escaped."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def _hex(data: bytes) -> str:

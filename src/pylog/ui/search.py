@@ -212,7 +212,7 @@ def _rows(partition: int, frame: pa.RecordBatch) -> Iterator[FoundRecord]:
         yield FoundRecord(partition, each["offset"], each["timestamp"], each["key"], each["value"], headers)
 
 
-_CURSOR: Final = re.compile(r"(\d+)-(\d+)")
+_CURSOR: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 def cursor_text(cursor: Mapping[int, int]) -> str:
