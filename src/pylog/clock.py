@@ -64,3 +64,27 @@ class ManualClock:
     def advance(self, ms: int) -> None:
         """Moves the clock forward."""
         self._now_ms += ms
+
+
+class RareCheck:
+    """Tells when a check of `Store.tick` is due by the wall clock: never at first, as in Kafka, and then once in an interval.
+
+    Args:
+        interval_ms: the interval, in milliseconds.
+
+    >>> check = RareCheck(100)
+    >>> check.is_due(0), check.is_due(99), check.is_due(100)
+    (False, False, True)
+    """
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._next_ms: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Returns whether the check is due now, and then waits for the next one."""
+        due = self._next_ms
+        if due is not None and due - self._interval_ms <= now_ms < due:  # earlier: the clock was ahead the last time
+            return False
+        self._next_ms = now_ms + self._interval_ms
+        return due is not None

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits, trace
 from pylog.arguments import checked_int
-from pylog.clock import Clock
+from pylog.clock import Clock, RareCheck
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
     ClosedError,
@@ -125,7 +125,7 @@ class OffsetManager:
         self.members = members
         self.accepts_any_offset = False
         self._topic = OffsetsTopic(manager, config, fs)
-        self._next_check_ms: int | None = None
+        self._expiry = RareCheck(config.retention_check_interval_ms)
 
     @property
     def retention_minutes(self) -> int:
@@ -406,11 +406,7 @@ class OffsetManager:
 
     def expire_if_due(self, now_ms: int) -> int:
         """Deletes expired offsets if a check is due; never at the first call, as in Kafka."""
-        due, interval = self._next_check_ms, self._config.retention_check_interval_ms
-        if due is not None and due - interval <= now_ms < due:  # earlier than that the clock was ahead when it was last done
-            return 0
-        self._next_check_ms = now_ms + interval
-        return 0 if due is None else self.expire(now_ms)
+        return self.expire(now_ms) if self._expiry.is_due(now_ms) else 0
 
     def _expire(self, partition: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
         why = f"not committed again for retention_minutes={self.retention_minutes}"

@@ -8,7 +8,7 @@ from weakref import ref
 
 from pylog import limits, trace
 from pylog.arguments import checked_int
-from pylog.clock import Clock
+from pylog.clock import Clock, RareCheck
 from pylog.config import Durability, TransactionsConfig
 from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import (
@@ -59,7 +59,7 @@ class TransactionManager:
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
         self._at_rest: dict[str, None] = {}  # ids that no producer uses, in the order of their first use
-        self._next_expiry_ms: int | None = None
+        self._expiry = RareCheck(_EXPIRY_INTERVAL_MS)
         self._unswept: set[TopicPartition] = set()  # partitions with open transactions that could not be finished yet
 
     def transaction(
@@ -177,11 +177,7 @@ class TransactionManager:
         Args:
             now_ms: the wall clock, in milliseconds.
         """
-        due = self._next_expiry_ms
-        if due is not None and due - _EXPIRY_INTERVAL_MS <= now_ms < due:  # earlier than that: the clock was set back
-            return
-        self._next_expiry_ms = now_ms + _EXPIRY_INTERVAL_MS
-        if due is None:
+        if not self._expiry.is_due(now_ms):
             return
         deleted = self.coordinator.topic.expire(now_ms, self.config.transactional_id_expiration_ms)
         if deleted:
