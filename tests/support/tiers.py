@@ -17,7 +17,7 @@ from support.long_files import LONGEST_FIRST
 KAFKA: Final = ("tests/kafka/",)
 SPARK: Final = ("tests/spark/",)
 PROMETHEUS: Final = ("tests/prometheus/",)
-BROWSER: Final[tuple[str, ...]] = ()
+BROWSER: Final = ("tests/browser/",)
 RIVALS: Final = "tests/bench/test_rivals.py"  # imports pandas and four databases
 SPARSE: Final = "tests/log/test_sparse_files.py"  # a file system in memory gives holes that are mapped and read their memory
 DOCSTRINGS: Final = "tests/test_docstrings.py"  # imports every module and inspects every public name

@@ -101,7 +101,8 @@ def test_the_page_needs_nothing_from_elsewhere(shop: Path) -> None:
     assert "http://" not in document
     assert "https://" not in document
     policy = next(each["content"] for tag, each in found.elements if each.get("http-equiv") == "Content-Security-Policy")
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert re.fullmatch(r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='", policy)
+    assert not any("style" in attributes for _, attributes in found.elements), "the policy allows only the page's own sheet"
 
 
 def test_nothing_from_a_log_becomes_markup(shop: Path) -> None:
@@ -161,11 +162,14 @@ def test_a_log_of_many_segments_makes_no_large_page(shop: Path) -> None:
 
 def test_charts_stay_within_their_box() -> None:
     drawn = strip(
-        [StripSection(0, 5, "even", "a"), StripSection(5, 5.0001, "damaged", "b"), StripSection(999, 1000, "odd", "c")], 0, 1000
+        [StripSection(0, 5, "even", "a"), StripSection(5, 5.0001, "damaged", "b"), StripSection(999, 1000, "odd", "c")],
+        0,
+        1000,
+        "a label",
     )
     places = [(float(x), float(width)) for x, width in re.findall(r'x="([\d.]+)".*?width="([\d.]+)"', drawn)]
     assert len(places) == 3
     assert all(x >= 0 and x + width <= 1000.1 for x, width in places)
-    assert bars([], [], "records").count("<rect") == 0
-    assert bars([0, 1, 4], ["", "one", "four"], "records").count("<rect") == 2
+    assert bars([], [], "records", "none").count("<rect") == 0
+    assert bars([0, 1, 4], ["", "one", "four"], "records", "a label").count("<rect") == 2
     assert text("a\u202eb<") == "a\\u202eb&lt;"

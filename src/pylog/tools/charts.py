@@ -33,13 +33,14 @@ def text(value: object) -> str:
     return html.escape(shown(str(value)))
 
 
-def bars(values: Sequence[float], titles: Sequence[str], kind: str) -> str:
+def bars(values: Sequence[float], titles: Sequence[str], kind: str, label: str) -> str:
     """Returns a bar chart as wide as the page. The highest bar reaches the top.
 
     Args:
         values: heights of the bars, 0 or more.
         titles: tooltips of the bars.
         kind: class in the page's style sheet.
+        label: what the chart shows, for readers who cannot see it.
     """
     top = max([1e-9, *values])
     width = _WIDTH / max(len(values), 1)
@@ -48,11 +49,16 @@ def bars(values: Sequence[float], titles: Sequence[str], kind: str) -> str:
         for at, (value, title) in enumerate(zip(values, titles, strict=True))
         if value
     ]
-    return _svg("chart", drawn)
+    return _svg("chart", drawn, label)
 
 
-def strip(sections: Iterable[StripSection], start: float, end: float) -> str:
-    """Returns a horizontal strip from `start` to `end`. Later sections cover earlier ones, and each has a visible width."""
+def strip(sections: Iterable[StripSection], start: float, end: float, label: str) -> str:
+    """Returns a horizontal strip from `start` to `end`. Later sections cover earlier ones, and each has a visible width.
+
+    Args:
+        sections, start, end: in units of the strip.
+        label: what the strip shows, for readers who cannot see it.
+    """
     scale = _WIDTH / max(end - start, 1e-9)
     drawn = [
         _rectangle(
@@ -60,7 +66,7 @@ def strip(sections: Iterable[StripSection], start: float, end: float) -> str:
         )
         for section in sections
     ]
-    return _svg("strip", drawn)
+    return _svg("strip", drawn, label)
 
 
 def _rectangle(x: float, width: float, height: float, kind: str, title: str) -> str:
@@ -69,9 +75,9 @@ def _rectangle(x: float, width: float, height: float, kind: str, title: str) -> 
     return f'<rect class="{text(kind)}" {box}><title>{text(title)}</title></rect>'
 
 
-def _svg(kind: str, drawn: Iterable[str]) -> str:
+def _svg(kind: str, drawn: Iterable[str], label: str) -> str:
     box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
-    return f'<svg class="{text(kind)}" {box} role="img">{"".join(drawn)}</svg>'
+    return f'<svg class="{text(kind)}" {box} role="img" aria-label="{text(label)}">{"".join(drawn)}</svg>'
 
 
 def axis(*labels: str) -> str:
@@ -80,9 +86,10 @@ def axis(*labels: str) -> str:
 
 
 def meter(value: float, top: float, kind: str = "bar") -> str:
-    """Returns a horizontal bar for a table cell that shows `value` as a share of `top`."""
+    """Returns a horizontal bar for a table cell that shows `value` as a share of `top`. The number itself is in another cell."""
     share = 100 * value / top if top else 0
-    return f'<div class="meter"><div class="{text(kind)}" style="width:{share:.1f}%"></div></div>'
+    bar = f'<rect class="{text(kind)}" width="{share:.1f}%" height="100%"/>' if share else ""
+    return f'<svg class="meter" aria-hidden="true">{bar}</svg>'
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -99,4 +106,5 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
         return f"<tr>{''.join(made)}</tr>"
 
     body = "".join(cells("td", row) for row in rows)
-    return f'<div class="wide"><table><thead>{cells("th", map(text, titles))}</thead><tbody>{body}</tbody></table></div>'
+    made = f"<table><thead>{cells('th', map(text, titles))}</thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{made}</div>'

@@ -5,7 +5,9 @@ The page's content security policy allows only its own styles. So even a missed 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from typing import Final
 
 from pylog.text import size_text
@@ -58,12 +60,12 @@ th{color:var(--quiet);font-weight:600}
 th:first-child,td:first-child{padding-left:0}
 td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:84px}
 .n{text-align:right;font-variant-numeric:tabular-nums}
-.meter{width:100%;min-width:70px;height:10px;background:var(--soft);border-radius:3px;overflow:hidden}
-.meter div{height:100%;background:var(--one);min-width:1px}
-.meter .lag{background:var(--three)}
+svg.meter{min-width:70px;height:10px;border-radius:3px}
+.meter .bar{fill:var(--one)}.meter .lag{fill:var(--three)}
 .alarm{border-left:4px solid var(--bad);padding:8px 12px;background:var(--soft);margin:16px 0;overflow-wrap:anywhere}
 details{margin:14px 0}summary{cursor:pointer;color:var(--quiet)}
 """
+_STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
 
 def page(title: str, topics: Sequence[TopicStats], lags: Sequence[Lag], now_ms: int) -> str:
@@ -82,7 +84,7 @@ def page(title: str, topics: Sequence[TopicStats], lags: Sequence[Lag], now_ms: 
     '<!doctype html>'
     """
     body = [_head(title, topics, now_ms), _damage(topics), _lags(lags), *map(_topic, sorted(topics, key=_is_internal))]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    policy = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -213,7 +215,8 @@ def _timeline(title: str, spans: Sequence[ValueSpan], kind: str) -> str:
     titles = [f"{_time(span.start)}: {value}" for span, value in zip(spans, labels, strict=True)]
     seconds = (spans[0].end - spans[0].start) / 1000
     heading = f"{title}: {max(values):,} at most" if kind == "records" else f"{title}: {size_text(max(values))} at most"
-    return f"<h3>{text(f'{heading} in {seconds:,.3g} s')}</h3>{bars(values, titles, kind)}{axis(*_labels(spans))}"
+    heading = f"{heading} in {seconds:,.3g} s"
+    return f"<h3>{text(heading)}</h3>{bars(values, titles, kind, heading)}{axis(*_labels(spans))}"
 
 
 def _labels(spans: Sequence[ValueSpan]) -> list[str]:
@@ -237,7 +240,7 @@ def _powers(powers: Powers, label: Callable[[float], str]) -> str:
     top = max((bar.batches for bar in found), default=1)
     rows = [(text(label(bar.low)), meter(bar.batches, top), text(f"{bar.batches:,}")) for bar in found]
     message = f"{label(powers.mean)} on average, {label(powers.largest)} at most"
-    return table(("from", "", "batches"), rows, left=2) + f'<p class="quiet">{text(message)}</p>'
+    return table(("from", "share", "batches"), rows, left=2) + f'<p class="quiet">{text(message)}</p>'
 
 
 def _codecs(stats: Stats) -> str:
@@ -275,7 +278,8 @@ def _partitions(topic: TopicStats) -> str:
 def _map(partition: PartitionStats) -> str:
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     sections = [*_segment_sections(partition.segments), *_damaged_sections(partition.damaged)]
-    return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(sections, start, end)}</div>'
+    label = f"partition {partition.key.partition}: {_counted(len(partition.segments), 'segment')}"
+    return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(sections, start, end, label)}</div>'
 
 
 def _segment_sections(segments: Sequence[SegmentStats]) -> Iterator[StripSection]:

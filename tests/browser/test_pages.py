@@ -1,0 +1,209 @@
+"""The window in Chromium: pages for all readers, in both colour schemes, wide and narrow, that reach no other machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser
+
+import pylog
+from pylog import OffsetsConfig, Store
+from support.chromium import NARROW, WIDE, Tab, chromium
+from support.cli import call
+
+HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
+LONG = "a" * 240
+NOW = 1_790_000_000_000
+
+
+class Window(NamedTuple):
+    """A window on a store, in a browser."""
+
+    browser: Browser
+    url: str
+    store: Store
+
+    @property
+    def origin(self) -> str:
+        return self.url.partition("/?")[0]
+
+    def tab(self, scheme: str = "light", size: tuple[int, int] = WIDE) -> Tab:
+        """A tab that has been let in."""
+        made = Tab(self.browser, self.origin, scheme, size)
+        made.go(self.url.removeprefix(self.origin))
+        return made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def window(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    path = tmp_path_factory.mktemp("window") / "shop"
+    with pylog.open(path, offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        fill(store)
+        yield Window(browser, store.serve_ui(port=0).url, store)
+
+
+def fill(store: Store) -> None:
+    """Topics with ordinary, odd and hostile names and records, and groups that read them."""
+    store.create_topic("orders", partition_count=2, segment_bytes=2_000, retention_ms=-1)
+    store.create_topic(LONG)
+    store.create_topic("empty")
+    store.create_topic("prices", cleanup_policy="compact")
+    for number in range(120):
+        value = b'{"customer": {"id": %d}, "state": "paid", "total": %d}' % (number % 7, number)
+        store.log("orders", number % 2).append(value, key=b"k%d" % (number % 7), timestamp=NOW + number)
+    store.log("orders", 1).append(None, key=b"gone", timestamp=NOW + 200)
+    for data in (HOSTILE.encode(), HOSTILE.encode() * 30, bytes(range(256)), b"\xff" * 300, b""):
+        store.log("prices").append(data, key=data[:60], headers=[(HOSTILE, data), ("trace", b"1")])
+    store.offsets.commit("billing", {("orders", 0): 10, ("orders", 1): 30})
+    store.offsets.commit(HOSTILE, {("prices", 0): 0})
+
+
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders?find=(&how=regex",
+    "/topics/orders/partitions",
+    "/topics/orders/segments",
+    "/topics/orders/groups",
+    "/topics/orders/options",
+    "/topics/orders/0/3",
+    "/topics/empty",
+    f"/topics/{LONG}",
+    "/topics/prices",
+    "/topics/prices/0/1",
+    "/topics/nothing",
+    "/groups",
+    "/groups/billing",
+    f"/groups/{quote(HOSTILE, safe='')}",
+)
+LOOKS = [pytest.param("light", WIDE, id="light and wide"), pytest.param("dark", NARROW, id="dark and narrow")]
+
+
+def own(complaints: list[str]) -> list[str]:
+    """Complaints except Chromium's line about an answer that is an error, which some pages are meant to be."""
+    return [each for each in complaints if "the server responded with a status of 4" not in each]
+
+
+@pytest.mark.parametrize(("scheme", "size"), LOOKS)
+def test_each_page_is_for_all_readers_and_fits_its_screen_and_reaches_nothing_else(
+    window: Window, scheme: str, size: tuple[int, int]
+) -> None:
+    tab = window.tab(scheme, size)
+    wrong: dict[str, list[str]] = {}
+    for path in PAGES:
+        tab.go(path)
+        found = tab.axe() + (["it scrolls sideways"] if tab.is_wider_than_the_screen() else [])
+        if found:
+            wrong[path] = found
+    assert wrong == {}
+    assert tab.strayed == []
+    assert own(tab.complaints) == []
+    tab.close()
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("dark", WIDE), ("light", NARROW)])
+def test_the_main_pages_are_so_in_the_other_colours(window: Window, scheme: str, size: tuple[int, int]) -> None:
+    tab = window.tab(scheme, size)
+    for path in ("/", "/topics/orders", "/groups/billing"):
+        tab.go(path)
+        assert tab.axe() == []
+        assert not tab.is_wider_than_the_screen()
+    tab.close()
+
+
+def test_hostile_records_and_names_make_no_element_and_run_nothing(window: Window) -> None:
+    tab = window.tab()
+    for path in (
+        "/",
+        "/groups",
+        "/topics/prices",
+        "/topics/prices/groups",
+        "/topics/prices/0/0",
+        f"/topics/orders?find={quote(HOSTILE)}",
+        f"/topics/{quote(HOSTILE, safe='')}",
+        f"/groups/{quote(HOSTILE, safe='')}",
+    ):
+        page = tab.go(path)
+        assert page.locator("img").count() == 0
+        assert page.locator("script").count() == 1
+        assert page.locator("[style]").count() == 0
+        assert page.evaluate("[...document.querySelectorAll('*')].every(e => [...e.attributes].every(a => !/^on/.test(a.name)))")
+    assert own(tab.complaints) == []
+    assert tab.strayed == []
+    tab.close()
+
+
+def test_a_script_that_got_into_a_page_would_not_run(window: Window) -> None:
+    tab = window.tab()
+    page = tab.go("/topics/orders")
+    page.evaluate(
+        """() => {
+            document.body.append(Object.assign(document.createElement('script'), { textContent: 'window.ran = 1' }));
+            document.body.append(Object.assign(document.createElement('img'), { src: 'https://evil.example/x' }));
+        }"""
+    )
+    page.wait_for_timeout(50)
+    assert page.evaluate("window.ran") is None
+    assert any("Content Security Policy" in each for each in tab.complaints)
+    assert tab.strayed == [], "the policy stops it before it is asked for"
+    tab.close()
+
+
+def test_the_keyboard_alone_opens_a_topic_searches_it_reads_a_record_and_goes_back(window: Window) -> None:
+    tab = window.tab()
+    page = tab.go("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("/")
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")
+    page.locator("input[name=find]").focus()
+    page.keyboard.type("customer")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**find=customer**")
+    page.locator("main td a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders/*/*")
+    here = page.url
+    page.keyboard.press("[")
+    page.wait_for_url(lambda url: url != here)
+    page.go_back()  # a browser without a head has no keys of its own
+    page.wait_for_url(here)
+    assert own(tab.complaints) == []
+    tab.close()
+
+
+def test_another_host_name_shows_nothing(window: Window) -> None:
+    port = window.origin.rpartition(":")[2]
+    tab = Tab(window.browser, f"http://other.localhost:{port}")
+    tab.go(window.url.removeprefix(window.origin))
+    assert "orders" not in (tab.page.content())
+    assert "not one of this window's" in tab.page.content()
+    tab.close()
+
+
+def test_the_report_of_stats_keeps_its_own_policy(browser: Browser, window: Window, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    assert call("stats", window.store.path, "--html", target).code == 0
+    for scheme, size in (("light", WIDE), ("dark", NARROW)):
+        tab = Tab(browser, "file://", scheme, size)
+        tab.go(str(target))
+        assert tab.axe() == []
+        assert not tab.is_wider_than_the_screen()
+        assert tab.page.locator("rect.records").count() > 0
+        assert tab.page.locator("[style], script, img").count() == 0
+        assert tab.page.evaluate("getComputedStyle(document.querySelector('main')).maxWidth") == "1080px", "its style is applied"
+        assert (tab.complaints, tab.strayed) == ([], [])
+        tab.close()
