@@ -99,9 +99,11 @@ class TableReadingStore:
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
             CorruptionError: the states of the transactional ids, or a group's offsets, are damaged.
-            PylogTimeoutError: transactions were committed so fast that no snapshot was complete within 100 ms.
+            PylogTimeoutError: transactions were committed so fast that no snapshot was complete within 100 ms, and the store is
+                open for reading.
 
-        Cost: some microseconds for each partition, those of `__transaction_state` included. No lock: writers continue.
+        Cost: some microseconds for each partition, those of `__transaction_state` included. Writers continue. Only if no snapshot
+        is complete within 100 ms, a store that is open for writing makes commits wait for that time.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:

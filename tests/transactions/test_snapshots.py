@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_a_commit_between_the_partitions_repeats_the_attempt(store: Store) -> No
     assert found.offsets("group")[TopicPartition("in", 0)].offset == 3
 
 
-def test_transactions_that_are_committed_all_the_time_end_the_attempts_after_a_tenth_of_a_second(
+def test_a_store_that_is_open_for_reading_gives_up_after_a_tenth_of_a_second_of_commits(
     fs: MemoryFileSystem, store: Store
 ) -> None:
     state_of = snapshots.SnapshotTaker._state_of
@@ -143,8 +144,32 @@ def test_transactions_that_are_committed_all_the_time_end_the_attempts_after_a_t
         commit(store, "billing", b"1")
         return state_of(taker, key)
 
-    with patch.object(snapshots.SnapshotTaker, "_state_of", interrupted), pytest.raises(pylog.PylogTimeoutError, match="100 ms"):
-        store.snapshot(["in"])
+    commit(store, "billing", b"1")
+    with opened(fs, mode="r") as other, patch.object(snapshots.SnapshotTaker, "_state_of", interrupted):
+        with pytest.raises(pylog.PylogTimeoutError, match="100 ms"):
+            other.snapshot(["in"])
+
+
+def test_decisions_wait_for_a_snapshot_that_commits_have_delayed_for_a_tenth_of_a_second(tmp_path: Path) -> None:
+    state_of = snapshots.SnapshotTaker._state_of
+    threads, waiting = list[threading.Thread](), list[bool]()
+
+    def interrupted(taker: snapshots.SnapshotTaker, key: TopicPartition) -> Any:
+        threads.append(threading.Thread(target=commit, args=(store, f"id-{len(threads)}", b"0")))
+        threads[-1].start()
+        threads[-1].join(0.2)
+        waiting.append(threads[-1].is_alive())
+        return state_of(taker, key)
+
+    with pylog.open(tmp_path, **FEW, durability="os") as store:
+        store.create_topic("in")
+        store.create_topic("out", partition_count=3)
+        with patch.object(snapshots.SnapshotTaker, "_state_of", interrupted):
+            store.snapshot(["out"], groups=[])
+        for thread in threads:
+            thread.join()
+        assert waiting[-1]
+        assert len(values(store, store.snapshot())) == 3 * len(threads)
 
 
 def test_the_first_transaction_of_a_directory_and_a_new_partition_are_noticed_while_a_snapshot_is_taken(store: Store) -> None:

@@ -2,13 +2,14 @@
 
 An attempt reads the states of all transactional ids, then the partitions, then the states again. If no transaction was decided to
 commit between the two readings of the states, the snapshot has the transactions that were decided by then: also one whose marker
-is still missing in a partition, because its decision is what counts. Otherwise another attempt follows.
+is still missing in a partition, because its decision is what counts. Otherwise another attempt follows. If attempts fail for
+`TIMEOUT_MS`, a store that is open for writing locks the states during the next one, so that decisions wait for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from pylog.arguments import items_of
@@ -118,9 +119,20 @@ class SnapshotTaker:
             now = clock.monotonic()
             deadline = now + TIMEOUT_MS / 1000 if deadline is None else deadline
             if now >= deadline:
-                message = f"{self._manager.path}: transactions were committed all the time, so that no snapshot was complete"
-                raise PylogTimeoutError(f"{message} within {TIMEOUT_MS} ms; try again")
+                return self._last_attempt(wanted, asked)
             clock.sleep(_NAP_S)
+        return found
+
+    def _last_attempt(self, wanted: list[str] | None, asked: list[bytes] | None) -> Snapshot:
+        """Takes a snapshot while no transaction can be decided, where the store may lock the states."""
+        with ExitStack() as locked:
+            for partition in self._states.all_partitions() if self._manager.writable else ():
+                if not self._is_unwritten(partition.directory):
+                    locked.enter_context(partition.exclusively())
+            found = self._attempt(wanted, asked)
+        if found is None:
+            message = f"{self._manager.path}: transactions were committed all the time, so that no snapshot was complete"
+            raise PylogTimeoutError(f"{message} within {TIMEOUT_MS} ms; try again, or open the store for writing")
         return found
 
     def _attempt(self, wanted: list[str] | None, asked: list[bytes] | None) -> Snapshot | None:

@@ -48,6 +48,14 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         why="A snapshot has one half of a transaction.",
     ),
     Mutant(
+        name="commits_starve_a_snapshot",
+        file="pylog/transactions/snapshots.py",
+        text="                    locked.enter_context(partition.exclusively())\n",
+        replacement="                    pass\n",
+        tests=(f"{_SNAPSHOTS}decisions_wait_for_a_snapshot_that_commits_have_delayed_for_a_tenth_of_a_second",),
+        why="A store in which transactions are committed all the time has no snapshots.",
+    ),
+    Mutant(
         name="a_snapshot_does_not_notice_a_new_partition",
         file="pylog/transactions/snapshots.py",
         text="        if not before.is_followed_by(after) or self._topics().token != topics.token:\n",
