@@ -145,9 +145,9 @@ def test_a_store_that_is_open_for_reading_gives_up_after_a_tenth_of_a_second_of_
         return state_of(taker, key)
 
     commit(store, "billing", b"1")
-    with opened(fs, mode="r") as other, patch.object(snapshots.SnapshotTaker, "_state_of", interrupted):
-        with pytest.raises(pylog.PylogTimeoutError, match="100 ms"):
-            other.snapshot(["in"])
+    patched = patch.object(snapshots.SnapshotTaker, "_state_of", interrupted)
+    with opened(fs, mode="r") as other, patched, pytest.raises(pylog.PylogTimeoutError, match="100 ms"):
+        other.snapshot(["in"])
 
 
 def test_decisions_wait_for_a_snapshot_that_commits_have_delayed_for_a_tenth_of_a_second(tmp_path: Path) -> None:
