@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from support.late_imports import LATE_IMPORTS
 from support.long_files import ALSO_LONG, LONGEST_FIRST
 from support.tiers import BROWSER, KAFKA, PROMETHEUS, SLOW, SPARK
 
@@ -51,6 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("topics",),
     ("staging",),
     ("log",),
+    ("objects",),
     ("directory",),
     ("segment",),
     ("index",),
@@ -72,31 +74,13 @@ DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "open": (("fs",), "only fs opens files"),
     "time": (("clock",), "only clock.py reads time"),
     "datetime.now": (("clock",), "only clock.py reads time"),
+    "obstore": (("objects",), "one module speaks to the stores of clouds"),
     "pyspark": (("spark",), "the engine must work without Spark"),
     "pickle": ((), "bytes from a file must never run code"),
     "eval": ((), "bytes from a file must never run code"),
     "exec": ((), "bytes from a file must never run code"),
 }
 OS_NAMES_OUTSIDE_FS = {"PathLike", "fspath"}
-
-LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, below the edges: why it is not at the top
-    "pylog.log.reading.fast_outline -> pylog.segment.segment": "takes long; a plan needs it only where headers do not tell",
-    "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
-    "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
-    "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
-    "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
-    "pylog.open_clients -> pylog.consumer.options": "as the consumer",
-    "pylog.store_parts -> pylog.groups.admin": "as the consumer",
-    "pylog.store_parts -> pylog.transactions": "as the consumer",
-    "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
-    "pylog.monitoring.measured -> pylog.ui": "as the consumer, and its extra may be missing",
-    "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
-    "pylog.open_clients -> pylog.producer.config": "as the consumer",
-    "pylog.open_clients -> pylog.transactions.manager": "as the consumer",
-    "pylog.open_clients -> pylog.transactions.snapshots": "as the consumer",
-    "pylog.open_clients -> pylog.producer.core": "as the consumer",
-    "pylog.open_clients -> pylog.producer.producer": "as the consumer",
-}
 
 MODULE_LINES = 500
 CLASS_LINES = 350

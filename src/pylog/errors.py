@@ -30,6 +30,11 @@ __all__ = [
     "NoOffsetForPartitionError",
     "NonEmptyGroupError",
     "NotALogDirectoryError",
+    "ObjectConflictError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "ObjectStoreError",
+    "ObjectStoreUnavailableError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "ProducerError",
@@ -241,6 +246,36 @@ class SyncFailedError(StorageFailedError):
     def passes(self) -> bool:
         """Always false."""
         return False
+
+
+class ObjectStoreError(StorageFailedError):
+    """An object store refused or failed a request. The message and the attributes never contain a credential.
+
+    Attributes:
+        url: URL of the store, with the prefix of the archive.
+        key: key of the object, relative to the URL; empty for a request that names no object.
+    """
+
+    def __init__(self, message: str, *, url: str = "", key: str = "") -> None:
+        super().__init__(message, path=f"{url}/{key}" if key else url)
+        self.url = url
+        self.key = key
+
+
+class ObjectNotFoundError(ObjectStoreError, LookupError):
+    """The object store has no object of that key."""
+
+
+class ObjectExistsError(ObjectStoreError):
+    """An object of that key exists already, and the request creates objects only; nothing was written."""
+
+
+class ObjectConflictError(ObjectStoreError):
+    """The object was changed since it was read, so it was not replaced; nothing was written."""
+
+
+class ObjectStoreUnavailableError(ObjectStoreError):
+    """The object store did not answer, or answered with a part of the data. The request may or may not have been carried out."""
 
 
 class ProducerError(PylogError):

@@ -40,6 +40,9 @@ MARKER_BYTES = 4096  # of a clean-shutdown marker, or a partition.metadata file:
 META_PROPERTIES_BYTES = 1 << 20  # a broker writes fewer than 200
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition
 
+MAX_MANIFEST_BYTES = 512 << 20  # of an archive's manifest, decompressed: 250 bytes for each segment
+MANIFEST_EXPANSION = 100  # a manifest's JSON compresses to a tenth
+
 MAX_PLAN_BYTES = 64 << 20  # a file of offsets for a reset of groups: one line per partition, about 60 bytes each
 
 MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets store its size as int16

@@ -151,6 +151,8 @@ OFFSETS_LEFT: Final = Event(
 GROUP_DELETED: Final = Event("groups", "deleted", "Deleted a group")
 MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a stopped broker from a group")
 
+MANIFEST_DAMAGED: Final = Event("archive", "manifest damaged", "Ignores a damaged document of an archive", logging.ERROR)
+
 POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")
 
 KERNEL_COMPILED: Final = Event("kernels", "compiled", "Compiled a kernel, which was not in the cache")

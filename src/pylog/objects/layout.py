@@ -1,0 +1,147 @@
+"""Names of the objects of an archive. Pure.
+
+Segments have the names that Aiven's plugin for Kafka's tiered storage gives them. pylog's own documents are under `pylog/`: each
+is immutable and numbered, and a small object `head.json` beside them names the newest number, as a hint.
+
+```text
+<topic>-<topicId>/<partition>/<base offset, 20 digits>-<segmentId>.log            the segment, byte for byte
+                                                                  .indexes        its small files, one after the other
+                                                                  .rsm-manifest   Aiven's description of both
+pylog/store/<version>.json.zst                                 the store: its id, its topics and their configurations
+pylog/partitions/<topic>-<topicId>/<partition>/<version>.json.zst       manifests of a partition
+pylog/catalogue/<topic>-<topicId>/<version>.parquet            all segments of a topic, in columns
+```
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from typing import Final, NamedTuple
+
+from pylog.errors import InvalidArgumentError
+
+NO_TOPIC_ID: Final = "A" * 22  # Kafka's zero id: of a partition of a broker before 2.8
+LOG: Final = ".log"
+INDEXES: Final = ".indexes"
+RSM_MANIFEST: Final = ".rsm-manifest"
+SEGMENT_OBJECTS: Final = (LOG, INDEXES, RSM_MANIFEST)
+
+STORE: Final = "pylog/store/"
+_PARTITIONS: Final = "pylog/partitions/"
+_CATALOGUES: Final = "pylog/catalogue/"
+HEAD: Final = "head.json"
+DOCUMENT: Final = ".json.zst"
+TABLE: Final = ".parquet"
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_SEGMENT: Final = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>\d+)/"
+    r"(?P<base>\d{20})-(?P<segment_id>[A-Za-z0-9_-]{22})(?P<suffix>\.log|\.indexes|\.rsm-manifest)"
+)
+
+
+class ArchivedPartition(NamedTuple):
+    """A partition in an archive. A topic that was deleted and created again has another id, and so other objects.
+
+    Attributes:
+        topic: the topic's name.
+        topic_id: 22 characters of Kafka's base64 of its id.
+        partition: its number.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def segments(self) -> str:
+        """Prefix of the partition's segments."""
+        return f"{self.topic}-{self.topic_id}/{self.partition}/"
+
+    @property
+    def manifests(self) -> str:
+        """Prefix of the partition's manifests."""
+        return f"{_PARTITIONS}{self.topic}-{self.topic_id}/{self.partition}/"
+
+
+class SegmentName(NamedTuple):
+    """The parts of the key of a segment's object."""
+
+    partition: ArchivedPartition
+    base_offset: int
+    segment_id: str
+    suffix: str
+
+
+def new_segment_id() -> str:
+    """Returns a random id, 22 characters of Kafka's base64. Each attempt to upload a segment has its own."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def is_id(text: str) -> bool:
+    """Returns whether a text is an id in Kafka's base64.
+
+    >>> is_id("8SSgzKVaS0qTG9g3Uu47gg"), is_id("../x")
+    (True, False)
+    """
+    return _ID.fullmatch(text) is not None
+
+
+def segment_key(partition: ArchivedPartition, base_offset: int, segment_id: str, suffix: str) -> str:
+    """Returns the key of one of a segment's objects.
+
+    >>> segment_key(ArchivedPartition("orders", "8SSgzKVaS0qTG9g3Uu47gg", 3), 42, "ovMcNoR5R4yaIa_iCOkJ4g", LOG)
+    'orders-8SSgzKVaS0qTG9g3Uu47gg/3/00000000000000000042-ovMcNoR5R4yaIa_iCOkJ4g.log'
+    """
+    return f"{partition.segments}{base_offset:020d}-{segment_id}{suffix}"
+
+
+def parse_segment_key(key: str) -> SegmentName | None:
+    """Returns the parts of the key of a segment's object; None if the key is another's.
+
+    >>> parse_segment_key("a-b-8SSgzKVaS0qTG9g3Uu47gg/3/00000000000000000042-ovMcNoR5R4yaIa_iCOkJ4g.log").partition.topic
+    'a-b'
+    """
+    found = _SEGMENT.fullmatch(key)
+    if found is None:
+        return None
+    partition = ArchivedPartition(found["topic"], found["topic_id"], int(found["partition"]))
+    return SegmentName(partition, int(found["base"]), found["segment_id"], found["suffix"])
+
+
+def catalogue_prefix(topic: str, topic_id: str) -> str:
+    """Returns the prefix of a topic's catalogues."""
+    return f"{_CATALOGUES}{topic}-{topic_id}/"
+
+
+def version_key(prefix: str, version: int, suffix: str) -> str:
+    """Returns the key of a numbered document.
+
+    >>> version_key(STORE, 7, DOCUMENT)
+    'pylog/store/00000000000000000007.json.zst'
+    """
+    return f"{prefix}{version:020d}{suffix}"
+
+
+def parse_version(prefix: str, key: str, suffix: str) -> int | None:
+    """Returns the number of a document of a prefix; None if the key is another's.
+
+    >>> (
+    ...     parse_version(STORE, "pylog/store/00000000000000000007.json.zst", DOCUMENT),
+    ...     parse_version(STORE, "pylog/store/head.json", DOCUMENT),
+    ... )
+    (7, None)
+    """
+    number = key.removeprefix(prefix).removesuffix(suffix)
+    return int(number) if key == f"{prefix}{number}{suffix}" and re.fullmatch(r"\d{20}", number) else None
+
+
+def check_id(name: str, text: str) -> str:
+    """Returns an id. Raises InvalidArgumentError if it is none."""
+    if not is_id(text):
+        raise InvalidArgumentError(f"{name}={text!r} is not an id of 22 characters of base64")
+    return text

@@ -1,0 +1,110 @@
+"""From a URL to an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pylog import loopback
+from pylog.arguments import check_option_names
+from pylog.errors import IllegalStateError, InvalidArgumentError
+from pylog.fs import absolute
+from pylog.objects.directory_objects import DirectoryObjects
+from pylog.objects.objects import ObjectStore
+
+SCHEMES: Final = {"s3": "open_s3", "gs": "open_gcs", "az": "open_azure"}
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "account": None,
+    "region": None,
+    "endpoint": None,
+    "anonymous": False,
+    "allow_http": False,
+    "credentials": None,
+    "timeout_seconds": 300.0,
+}
+OPTIONS: Final = tuple(_DEFAULTS)
+
+
+def is_url(path: object) -> bool:
+    """Returns whether a text is the URL of an object store, and no path of the file system.
+
+    >>> is_url("s3://logs/shop"), is_url("file:///backup"), is_url("/backup"), is_url("C:relative")
+    (True, True, False, False)
+    """
+    scheme, colon, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
+    return bool(colon) and (scheme in SCHEMES or scheme == "file")
+
+
+def open_objects(url: str, **options: Any) -> ObjectStore:
+    """Returns the object store of a URL. Sends no request.
+
+    Args:
+        url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or a path of a directory.
+        options: of a bucket only. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is not the provider's;
+            `anonymous`, to send no credentials; `credentials`, a function that returns them; `allow_http`, to send requests
+            without TLS to another machine; `timeout_seconds` of one request. Without `credentials` they come from the
+            environment, as for the provider's own tools.
+
+    Raises:
+        InvalidArgumentError: the URL has another scheme, no bucket, or credentials in it; or an option does not exist.
+        IllegalStateError: the extra `objects` is not installed.
+    """
+    check_option_names("object store", options, OPTIONS, {})
+    if not is_url(url):
+        if "://" in url:
+            raise InvalidArgumentError(f"the URL {_shown(url)} must begin with s3://, gs://, az:// or file://")
+        return DirectoryObjects(absolute(url))
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidArgumentError(
+            f"the URL {_shown(url)} must have no user, password, query or fragment; give credentials apart"
+        )
+    if parts.scheme == "file":
+        return _directory(url, parts.netloc, unquote(parts.path))
+    if not parts.netloc:
+        raise InvalidArgumentError(f"the URL {url} has no bucket: write {parts.scheme}://bucket/prefix")
+    prefix = parts.path.strip("/")
+    clean = f"{parts.scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "")
+    return _opener(parts.scheme)(clean, parts.netloc, prefix, _checked(options))
+
+
+def _shown(url: str) -> str:
+    """Returns a URL for a message: without a password or a query, which may be secret."""
+    scheme, _, rest = url.partition("://")
+    rest = rest.partition("?")[0].partition("#")[0]
+    before, at, after = rest.rpartition("@")
+    return f"{scheme}://{'...@' if at and before else ''}{after}"
+
+
+def _directory(url: str, host: str, path: str) -> DirectoryObjects:
+    if host not in {"", "localhost"} or not path.startswith("/"):
+        raise InvalidArgumentError(f"the URL {url} must have the form file:///directory, with three slashes")
+    return DirectoryObjects(absolute(path))
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {**_DEFAULTS, **options}
+    endpoint = given["endpoint"]
+    if endpoint is not None:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.query:
+            raise InvalidArgumentError(f"endpoint={_shown(endpoint)!r} must be a URL such as https://storage.example.com")
+        if parts.scheme == "http":
+            if not given["allow_http"] and not loopback.is_loopback(parts.hostname):
+                message = f"endpoint={endpoint!r} sends data and signatures without TLS; use https, or set allow_http"
+                raise InvalidArgumentError(message)
+            given["allow_http"] = True
+    if given["credentials"] is not None and not callable(given["credentials"]):
+        raise InvalidArgumentError("credentials must be a function that returns them, so that they can expire")
+    return given
+
+
+def _opener(scheme: str) -> Callable[[str, str, str, Mapping[str, Any]], ObjectStore]:
+    try:
+        import pylog.objects.obstore_objects as obstore_objects
+    except ModuleNotFoundError as error:
+        message = f"{scheme}:// requires the package {error.name}; install it: pip install 'pylogdb[objects]'"
+        raise IllegalStateError(message) from error
+    opener: Callable[[str, str, str, Mapping[str, Any]], ObjectStore] = getattr(obstore_objects, SCHEMES[scheme])
+    return opener

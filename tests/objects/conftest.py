@@ -1,0 +1,50 @@
+"""A real S3 server for the tests of object stores: moto's, in this process, on a free port."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pylog.objects import ObjectStore, open_objects
+
+_BUCKETS = itertools.count()
+SECRET = "s3cr3t-Ke1/of+tests"
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The URL of an S3 server."""
+    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def credentials() -> dict[str, Any]:
+    return {"access_key_id": "tester", "secret_access_key": SECRET}
+
+
+@pytest.fixture
+def s3_options(s3_endpoint: str) -> dict[str, Any]:
+    return {"endpoint": s3_endpoint, "region": "us-east-1", "credentials": credentials}
+
+
+@pytest.fixture
+def s3_url(s3_endpoint: str) -> str:
+    """The URL of an archive in a new bucket."""
+    import urllib.request
+
+    bucket = f"bucket-{next(_BUCKETS)}"
+    urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT")).read()
+    return f"s3://{bucket}/some/prefix"
+
+
+@pytest.fixture
+def s3_objects(s3_url: str, s3_options: dict[str, Any]) -> Callable[[], ObjectStore]:
+    return lambda: open_objects(s3_url, **s3_options)

@@ -1,0 +1,25 @@
+"""Imports inside functions, below the edges of the house, and why they are not at the top of their modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
+    "pylog.objects.opening -> pylog.objects.obstore_objects": "its package may be missing, and directories need none",
+    "pylog.log.reading.fast_outline -> pylog.segment.segment": "takes long; a plan needs it only where headers do not tell",
+    "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
+    "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
+    "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
+    "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
+    "pylog.open_clients -> pylog.consumer.options": "as the consumer",
+    "pylog.store_parts -> pylog.groups.admin": "as the consumer",
+    "pylog.store_parts -> pylog.transactions": "as the consumer",
+    "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",
+    "pylog.monitoring.measured -> pylog.ui": "as the consumer, and its extra may be missing",
+    "pylog.metrics -> prometheus_client.core": "a program that has no such registry need not have the package",
+    "pylog.open_clients -> pylog.producer.config": "as the consumer",
+    "pylog.open_clients -> pylog.transactions.manager": "as the consumer",
+    "pylog.open_clients -> pylog.transactions.snapshots": "as the consumer",
+    "pylog.open_clients -> pylog.producer.core": "as the consumer",
+    "pylog.open_clients -> pylog.producer.producer": "as the consumer",
+}
