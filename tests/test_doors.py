@@ -48,6 +48,7 @@ OPENERS = {
 }
 READERS = {
     "groups/plan_file.py": "a plan, which a user names on the command line",
+    "objects/aiven_keys.py": "a key in a PEM file, which a user names",
     "segment/log_file.py": "records: a sealed segment is mapped",
 }
 FILE_SYSTEMS = ("fs", "files", "filesystem", "osfilesystem", "system", "below", "base")

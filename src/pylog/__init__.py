@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from pylog.consumer.listener import ConsumerRebalanceListener
     from pylog.groups.admin import Group
     from pylog.log.log import Log
+    from pylog.objects.kafka_tier import KafkaTier
     from pylog.offset_files import export_offsets, import_offsets
     from pylog.offsets.group_metadata import ConsumerGroupMetadata
     from pylog.offsets.store import OffsetStore
@@ -106,6 +107,7 @@ __all__ = [
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "InvalidTypeError",
+    "KafkaTier",
     "Log",
     "NoOffsetForPartitionError",
     "NonEmptyGroupError",
@@ -181,6 +183,7 @@ _HOMES = {
     "Consumer": "pylog.consumer.consumer",
     "ConsumerGroupMetadata": "pylog.offsets.group_metadata",
     "ConsumerRebalanceListener": "pylog.consumer.listener",
+    "KafkaTier": "pylog.objects.kafka_tier",
     "Log": "pylog.log.log",
     "Snapshot": "pylog.snapshot",
     "FutureRecordMetadata": "pylog.producer.future",

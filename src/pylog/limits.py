@@ -42,6 +42,10 @@ MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition
 
 MAX_MANIFEST_BYTES = 512 << 20  # of an archive's manifest, decompressed: 250 bytes for each segment
 MANIFEST_EXPANSION = 100  # a manifest's JSON compresses to a tenth
+MAX_TIER_MANIFEST_BYTES = 16 << 20  # of a segment in a broker's tier: base64 of the sizes of its chunks
+MAX_BUNDLE_BYTES = 512 << 20  # of the small files of a segment in an archive: an index, a seal and a snapshot at their limits
+MAX_TIER_CHUNKS = 1 << 22  # of a segment in a broker's tier: chunks of 512 bytes; the plugin's recommendation is 4 MiB
+MAX_TIER_CHUNK_BYTES = 256 << 20  # of one that is compressed or encrypted: it must fit in memory as a whole
 
 MAX_PLAN_BYTES = 64 << 20  # a file of offsets for a reset of groups: one line per partition, about 60 bytes each
 
@@ -74,6 +78,10 @@ SCAN_CHUNK_BYTES = 4 << 20  # the later preads of a walk, each four times as lar
 VERIFY_CHUNK_BYTES = 4 << 20  # the same, where another thread reads the next chunk meanwhile
 LOOKUP_CHUNK_BYTES = 34 << 10  # one pread of a record lookup: its batch of 16 KiB, the batch before it, the next header
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
+REMOTE_BLOCK_BYTES = 8 << 20  # one request of a walk of an object
+REMOTE_BLOCKS_AHEAD = 7  # that a walk has in flight: 64 MiB of memory with its own block
+REMOTE_THREADS = 8  # in one process.
+REMOTE_CACHE_BYTES = 64 << 20  # of small objects, in one process.
 SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
 SCAN_BATCHES = 8192  # batch headers read in one kernel call
 UNPACKED_ROOM_BYTES = 8 << 20  # for a group of batches: one thread decompresses larger batches, into one buffer

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
@@ -15,6 +15,9 @@ from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
+
+if TYPE_CHECKING:
+    from pylog.objects.kafka_tier import KafkaTier
 
 P = ParamSpec("P")
 
@@ -33,7 +36,7 @@ def _refusing_unknown_options(function: Callable[P, Store]) -> Callable[P, Store
 
 @_refusing_unknown_options
 def open_store(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | KafkaTier,
     mode: str = "rw",
     *,
     durability: Durability | str = Durability.SYNC,
@@ -46,13 +49,14 @@ def open_store(
     transactions: TransactionsConfig | None = None,
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES,
     cleaner_io_max_bytes_per_second: float | None = None,
+    archive: KafkaTier | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
     """Opens a directory of topics: a pylog store, or a Kafka broker's log directory.
 
     Args:
-        path: the directory. With mode "rw" it is created if it does not exist.
+        path: the directory. With mode "rw" it is created if it does not exist. A `KafkaTier` is read without a directory.
         mode: "rw", or "r": take no lock and write nothing. "r" works while a broker is running and on read-only media.
         durability: the guarantee of acknowledgements if neither the call nor the topic sets one.
         create: true to use a directory that has other files and no topics. By default, only a new or empty directory and a log
@@ -66,6 +70,7 @@ def open_store(
         transactions: how transactions are kept.
         cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; if they do not fit, it takes more rounds.
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
+        archive: with mode "r" and a broker's directory: the broker's remote tier. A log then has its remote records too.
         fs: another file system, for tests.
         clock: another clock, for tests.
 
@@ -96,7 +101,31 @@ def open_store(
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
     )
+    root, files = _files_of(path, archive, fs, mode)
+    return open_directory(root, options, files, clock or SystemClock())
+
+
+def _files_of(path: object, archive: object, fs: FileSystem | None, mode: str) -> tuple[str, FileSystem]:
+    """Returns the path of a log directory, and the file system that has it."""
+    if archive is not None or type(path).__name__ == "KafkaTier":
+        from pylog.objects.kafka_tier import KafkaTier, tier_files, tiered_files  # few stores have a tier
+
+        if mode != "r":
+            raise InvalidArgumentError(f"mode={mode!r} with a KafkaTier: a broker's tier is only read; open it with mode='r'")
+        if archive is not None and not isinstance(archive, KafkaTier):
+            raise InvalidArgumentError(f"archive={archive!r} is not a KafkaTier")
+        if isinstance(path, KafkaTier):
+            if archive is not None:
+                raise InvalidArgumentError("path and archive are both a KafkaTier; give the broker's directory as the path")
+            return path.url, tier_files(path)
+        if isinstance(archive, KafkaTier):
+            root = _local(path, fs)
+            return root, tiered_files(archive, fs or OsFileSystem(), root)
+    return _local(path, fs), fs or OsFileSystem()
+
+
+def _local(path: object, fs: FileSystem | None) -> str:
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(given, str) or not is_path(given):
         raise InvalidArgumentError(f"path={path!r} is not a path")
-    return open_directory(given if fs is not None else rooted(given), options, fs or OsFileSystem(), clock or SystemClock())
+    return given if fs is not None else rooted(given)

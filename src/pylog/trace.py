@@ -151,6 +151,7 @@ OFFSETS_LEFT: Final = Event(
 GROUP_DELETED: Final = Event("groups", "deleted", "Deleted a group")
 MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a stopped broker from a group")
 
+TIER_LISTED: Final = Event("archive", "tier listed", "Listed a broker's tier, whose records of the segments are not here")
 MANIFEST_DAMAGED: Final = Event("archive", "manifest damaged", "Ignores a damaged document of an archive", logging.ERROR)
 
 POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.objects.opening -> pylog.objects.obstore_objects": "its package may be missing, and directories need none",
+    "pylog.objects.aiven -> cryptography.exceptions": "its package may be missing, and most tiers are not encrypted",
+    "pylog.objects.aiven -> cryptography.hazmat.primitives.ciphers.aead": "as its exceptions",
+    "pylog.objects.aiven_keys -> cryptography.hazmat.primitives.asymmetric.rsa": "as its exceptions",
+    "pylog.objects.aiven_keys -> cryptography.hazmat.primitives.serialization": "as its exceptions",
+    "pylog.opening -> pylog.objects.kafka_tier": "few stores are read from objects",
     "pylog.log.reading.fast_outline -> pylog.segment.segment": "takes long; a plan needs it only where headers do not tell",
     "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
     "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",

@@ -17,9 +17,18 @@ from pylog.segment.names import PARTITION_METADATA
 def new_topic_id() -> str:
     """Returns a random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
     while True:
-        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        text = id_text(secrets.token_bytes(16))
         if not text.startswith("-"):
             return text
+
+
+def id_text(data: bytes) -> str:
+    """Returns the 22 characters of an id of 16 bytes.
+
+    >>> id_text(bytes(16))
+    'AAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def format_partition_metadata(topic_id: str) -> bytes:

@@ -19,7 +19,7 @@ from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
-from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile, Vouched
 from pylog.fs.replacing import left_out_if_full, write_and_close, write_atomically
 from pylog.fs.system import (
     OsFileSystem,
@@ -55,6 +55,7 @@ __all__ = [
     "OsFileSystem",
     "ProcessName",
     "ResidentPages",
+    "Vouched",
     "absolute",
     "at_most",
     "base_name",

@@ -140,7 +140,7 @@ class _Refusing:
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise self._error()
 
-    read_into = read = write = write_back = size = next_data = identity = set_mtime = truncate = sync = _refuse
+    read_into = read = write = write_back = size = next_data = identity = set_mtime = truncate = sync = expect = _refuse
 
     def close(self) -> None:
         """Does nothing."""
@@ -188,14 +188,25 @@ class _ReadFile(ForwardingFile):
     A read holds the file below while it runs. So the descriptor is closed when the last read has ended, never during a read.
     """
 
-    __slots__ = ("__weakref__", "path", "read", "read_into")
+    __slots__ = ("__weakref__", "_expected", "path", "read", "read_into")
 
     read_into: _ReadInto
     read: _Read
 
     def __init__(self, file: File) -> None:
         self.path = file.path
+        self._expected: WeakSet[_ReadFile] | None = None  # files that read ranges of this one in order
         self._use(file)
+
+    def expect(self, position: int, end: int) -> File:
+        """Returns a file for a range, which is refused together with this one. A file of the system is its own."""
+        found = self._file.expect(position, end)
+        if found is self._file:
+            return self
+        guarded = _ReadFile(found)
+        self._expected = self._expected or WeakSet()
+        self._expected.add(guarded)
+        return guarded
 
     def _use(self, file: File) -> None:
         self._file = file
@@ -205,6 +216,8 @@ class _ReadFile(ForwardingFile):
     def refuse(self, error: Callable[[], Exception]) -> ref[File]:
         """Has every later use raise an error. Returns a reference to the file below, which lives until no read uses it."""
         below = ref(self._file)
+        for expected in living(self._expected) if self._expected is not None else ():
+            expected.refuse(error)
         self._use(_Refusing(self.path, error))
         return below
 

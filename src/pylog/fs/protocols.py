@@ -10,6 +10,18 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 
+class Vouched(NamedTuple):
+    """The facts of a sealed segment in a manifest that has checksums of its files. They need no comparison with the log.
+
+    Attributes:
+        end_offset: the offset after its last record.
+        max_timestamp: its largest timestamp in milliseconds, -1 if it has none.
+    """
+
+    end_offset: int
+    max_timestamp: int
+
+
 class DirectoryEntry(NamedTuple):
     """One entry of a directory.
 
@@ -21,6 +33,7 @@ class DirectoryEntry(NamedTuple):
         mtime_ms: modification time, in milliseconds.
         is_link: true for a symbolic link. A dangling link is neither a file nor a directory.
         inode: of an entry that has a size; else 0.
+        vouched: of a segment in an archive; else None.
     """
 
     name: str
@@ -30,6 +43,7 @@ class DirectoryEntry(NamedTuple):
     mtime_ms: int
     is_link: bool = False
     inode: int = 0
+    vouched: Vouched | None = None
 
 
 class File(Protocol):
@@ -44,6 +58,13 @@ class File(Protocol):
 
     def read(self, size: int, position: int) -> bytes:
         """Returns the same bytes as a new object: faster for small reads."""
+        ...
+
+    def expect(self, position: int, end: int) -> File:
+        """Returns a file for reading a range of this one in order, from `position` to before `end`. It is not closed.
+
+        A file of an object store reads ahead in it, and keeps what it has read. Other files return themselves.
+        """
         ...
 
     def write(self, data: memoryview, position: int) -> None:

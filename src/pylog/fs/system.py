@@ -25,9 +25,9 @@ from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.locks import OsDirectoryLock, OsLockFile
 from pylog.fs.mapping import Mapping
 from pylog.fs.open_files import advice, opening, system_file
-from pylog.fs.protocols import Bytes, DirectoryEntry
+from pylog.fs.protocols import Bytes, DirectoryEntry, Vouched
 
-_Fields = tuple[str, bool, bool, int, int, bool, int]  # of a directory entry, in their order
+_Fields = tuple[str, bool, bool, int, int, bool, int, Vouched | None]  # of a directory entry, in their order
 _entry: Callable[[_Fields], DirectoryEntry] = functools.partial(tuple.__new__, DirectoryEntry)  # at half the cost
 _SYNC_FILE_RANGE_WRITE: Final = 2  # starts only: waiting would consume the error that the sync must report
 _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
@@ -111,6 +111,9 @@ class OsFile(Descriptor):
         except OSError as error:
             raise _failed("read", error, self._path, position) from error
         return data
+
+    def expect(self, position: int, end: int) -> OsFile:  # noqa: ARG002 - as `File` has it
+        return self  # the system reads ahead by itself
 
     def write(self, data: memoryview, position: int) -> None:
         done = 0
@@ -247,7 +250,7 @@ class OsFileSystem:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
-                    add((name, False, True, 0, 0, False, 0) if entry.is_file(follow_symlinks=False) else _unsized(entry))
+                    add((name, False, True, 0, 0, False, 0, None) if entry.is_file(follow_symlinks=False) else _unsized(entry))
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -255,12 +258,21 @@ class OsFileSystem:
                     continue
                 kind = stat.S_IFMT(status.st_mode)
                 if kind == stat.S_IFREG:
-                    add((name, False, True, status.st_size, status.st_mtime_ns // 1_000_000, False, status.st_ino))
+                    add((name, False, True, status.st_size, status.st_mtime_ns // 1_000_000, False, status.st_ino, None))
                 elif kind == stat.S_IFLNK:
                     add(_linked(entry))
                 else:
                     add(
-                        (name, kind == stat.S_IFDIR, False, status.st_size, status.st_mtime_ns // 1_000_000, False, status.st_ino)
+                        (
+                            name,
+                            kind == stat.S_IFDIR,
+                            False,
+                            status.st_size,
+                            status.st_mtime_ns // 1_000_000,
+                            False,
+                            status.st_ino,
+                            None,
+                        )
                     )
         found.sort(key=itemgetter(0))
         return list(map(_entry, found))

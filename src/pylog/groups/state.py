@@ -44,8 +44,8 @@ from pylog.offsets.membership import (
     parse_target,
     parse_topics,
 )
-from pylog.offsets.primitives import Reader, Tags, Writer
 from pylog.offsets.schema import GroupMetadata, group_key
+from pylog.record.primitives import Reader, Tags, Writer
 from pylog.record.types import TopicPartition
 from pylog.replayed_partition import KeyValue
 from pylog.topics.topic import Topic

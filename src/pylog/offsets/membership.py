@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.offsets.primitives import Reader, Tags, Writer, parsing
+from pylog.record.primitives import Reader, Tags, Writer, parsing
 
 GROUP_EPOCH: Final = 3  # kinds of records: one a group
 GROUP_TOPICS: Final = 4

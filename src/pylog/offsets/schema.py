@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.offsets.primitives import Reader, parsing
+from pylog.record.primitives import Reader, parsing
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

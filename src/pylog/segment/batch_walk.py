@@ -179,7 +179,7 @@ def _seal_of(segment: LogSegment) -> Seal | None:
         except (CorruptionError, UnsupportedFormatError) as error:  # derived; `verify` reports it
             trace.later(trace.IGNORED, path=segment.path_of(SEAL), reason=str(error))
         size = segment.file().size()
-        own = None if found is None or is_foreign(segment, found, size) else found
+        own = None if found is None or (segment.vouched is None and is_foreign(segment, found, size)) else found
         segment.sealed_by = own, found is not None and own is None and has_lost_its_end(segment, found, size)
     return segment.sealed_by[0] if segment.sealed and segment.sealed_by is not None else None
 

@@ -79,13 +79,6 @@ class LogFile:
         view.flags.writeable = False
         return view
 
-    def _read(self, buffer: Bytes, position: int) -> Bytes:
-        assert self._file is not None
-        got = self._file.read_into(buffer.data, position)
-        view = buffer[:got]
-        view.flags.writeable = False
-        return view
-
     def copy(self, position: int, end: int, target: File, at: int) -> None:
         """Copies the bytes from `position` to `end` into another file at `at`, some megabytes at a time."""
         for start in range(position, end, limits.READ_CHUNK_BYTES):
@@ -128,9 +121,11 @@ class LogFile:
             position = scan.position
 
     def _read_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
+        assert self._file is not None
+        file = self._file.expect(position, end)
         buffer = np.empty(max(1, min(limits.FIRST_CHUNK_BYTES, end - position)), np.uint8)
         while True:
-            chunk = self._read(buffer[: max(0, min(len(buffer), end - position))], position)
+            chunk = _read(file, buffer[: max(0, min(len(buffer), end - position))], position)
             scan = scan_batches(chunk, verify=verify)
             at_end = len(chunk) < len(buffer) or position + len(chunk) >= end
             if scan.status == kernels.TORN and not at_end:
@@ -170,10 +165,11 @@ class LogFile:
     def _chunks(self, position: int, end: int, room: int) -> Iterator[tuple[Bytes, int]]:
         """Yields a file's bytes in order: buffers with free room in front, and the bytes in each. Two buffers take turns."""
         assert self._file is not None
+        file = self._file.expect(position, end)
         buffers = [np.empty(room + limits.VERIFY_CHUNK_BYTES, np.uint8) for _ in range(2)]
         for number, at in enumerate(range(position, end, limits.VERIFY_CHUNK_BYTES)):
             buffer = buffers[number % 2][: room + end - at]
-            yield buffer, self._file.read_into(buffer[room:].data, at)
+            yield buffer, file.read_into(buffer[room:].data, at)
 
     @staticmethod
     def _larger(chunk: Bytes, room: int) -> int:
@@ -190,7 +186,8 @@ class LogFile:
         Cost: one pread for each large batch, or for many small ones.
         """
         columns: list[tuple[int, ...]] = []
-        while position < end and (column := self._large_at(position, end)) is not None:
+        file = None if self._file is None else self._file.expect(position, end)
+        while position < end and (column := self._large_at(file, position, end)) is not None:
             columns.append(column)
             position += column[SIZE]
             if len(columns) == limits.SCAN_BATCHES:
@@ -201,8 +198,9 @@ class LogFile:
         if position < end:
             yield from self.regions(position, end)
 
-    def _large_at(self, position: int, end: int) -> tuple[int, ...] | None:
-        column = header_column(self.read(position, min(HEADER_SIZE, end - position)), position)
+    def _large_at(self, file: File | None, position: int, end: int) -> tuple[int, ...] | None:
+        size = min(HEADER_SIZE, end - position)
+        column = header_column(self.read(position, size) if file is None else file.read(size, position), position)
         return column if column is not None and _LARGE_BATCH <= column[SIZE] <= end - position else None
 
     def is_blank(self, position: int, end: int) -> bool:
@@ -234,6 +232,12 @@ class LogFile:
         if self._file is not None:
             self._file.close()
         self._view = None
+
+
+def _read(file: File, buffer: Bytes, position: int) -> Bytes:
+    view = buffer[: file.read_into(buffer.data, position)]
+    view.flags.writeable = False
+    return view
 
 
 def _headers_only(columns: list[tuple[int, ...]]) -> Region:

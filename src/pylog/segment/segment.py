@@ -17,7 +17,7 @@ import numpy as np
 
 from pylog import limits, trace
 from pylog.errors import StorageFailedError
-from pylog.fs import Bytes, FileSystem, OpenFiles, join, write_atomically
+from pylog.fs import Bytes, FileSystem, OpenFiles, Vouched, join, write_atomically
 from pylog.index import kinds
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
@@ -71,6 +71,7 @@ class LogSegment:
     builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
     index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
     index_ends_early = False  # the same, and damage ended it before the segment's end
+    vouched: Vouched | None = None
     _file: LogFile | None = None
     _identity: tuple[int, int] | None = None  # of the file, if its name led to it before and after it was opened
     _kept = _is_index_mapped = False
@@ -214,7 +215,7 @@ class LogSegment:
         if offset_bytes is not None and time_bytes is not None:
             offset_index, bad_offsets = kinds.OFFSETS.parsed(offset_bytes, self.path_of(INDEX), self.base_offset, self.size)
             time_index, bad_times = kinds.TIMES.parsed(time_bytes, self.path_of(TIME_INDEX), self.base_offset)
-            if not bad_offsets and not bad_times and self._plausible(offset_index, time_index):
+            if not bad_offsets and not bad_times and (self.vouched or self._plausible(offset_index, time_index)):
                 self._offset_index, self._time_index = offset_index, time_index
                 self._is_index_mapped = self._mapped and self.sealed
                 return offset_index, time_index
@@ -304,7 +305,7 @@ class LogSegment:
         The index's answer is checked; if it is wrong, the indexes are rebuilt.
         """
         entry = self.offset_index().lookup(offset)
-        if entry.position == 0 or self._fits(entry):
+        if entry.position == 0 or self.vouched or self._fits(entry):
             return entry.position
         if self.builder is None:
             self.rebuild_indexes()
@@ -327,7 +328,8 @@ class LogSegment:
         If an entry does not match its batch, the indexes are rebuilt.
         """
         entry = self.time_index().lookup(timestamp)
-        if self.builder is None and entry.timestamp >= 0 and not self._names(entry, self.offset_index()):
+        unchecked = self.builder is None and not self.vouched
+        if unchecked and entry.timestamp >= 0 and not self._names(entry, self.offset_index()):
             self.rebuild_indexes()
             entry = self.time_index().lookup(timestamp)
         return entry
@@ -360,8 +362,8 @@ class LogSegment:
 
     def largest_timestamp(self) -> int:
         """Returns its largest timestamp in milliseconds, -1 if it has none. Compaction may have removed that record."""
-        builder = self.builder
-        return builder.max_timestamp if builder is not None else self.time_index().last.timestamp
+        known = self.builder or self.vouched
+        return known.max_timestamp if known is not None else self.time_index().last.timestamp
 
     def note_others(self, now_ms: int) -> None:
         """Notes that appends of another process to it were discovered, at this time in milliseconds."""

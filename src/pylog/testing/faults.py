@@ -98,6 +98,10 @@ class FaultyFile(ForwardingFile):
         self._fs.meet("read", self.path)
         return self._file.read(size, position)
 
+    def expect(self, position: int, end: int) -> FaultyFile:  # noqa: ARG002 - as `File` has it
+        """Returns this file, whose reads may fail."""
+        return self
+
     def write(self, data: memoryview, position: int) -> None:
         """Writes, or fails after writing nothing or the first half."""
         kind = self._fs.strikes("write", self.path)

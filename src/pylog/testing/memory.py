@@ -89,6 +89,10 @@ class MemoryFile:
         with self._fs.disk.guard:
             return bytes(self._opened().data[position : position + size])
 
+    def expect(self, position: int, end: int) -> MemoryFile:  # noqa: ARG002 - as `File` has it
+        """Returns this file."""
+        return self
+
     def write(self, data: memoryview, position: int) -> None:
         """Writes into the cache."""
         with self._fs.disk.guard:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
-from pylog.offsets.primitives import Reader
+from pylog.record.primitives import Reader
 from pylog.transactions.records import read_value
 
 Document = dict[str, Any]

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pylog.offsets.primitives import Writer
 from pylog.record.few import FewRows, Plain, encode_few, few_rows
 from pylog.record.format import CONTROL_BIT
+from pylog.record.primitives import Writer
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 

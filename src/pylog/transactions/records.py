@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from pylog.directory.topic_names import is_topic_name
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.offsets.primitives import Reader, Tags, Writer, parsing
 from pylog.offsets.schema import partition_of_group
+from pylog.record.primitives import Reader, Tags, Writer, parsing
 from pylog.record.types import TopicPartition
 from pylog.transactions.metadata import (
     NO_PRODUCER_EPOCH,

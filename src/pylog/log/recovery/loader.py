@@ -229,7 +229,7 @@ def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryE
 def _segment(
     source: Source, base: int, name: str, entry: DirectoryEntry, interval_bytes: int, pending: frozenset[str]
 ) -> LogSegment:
-    return LogSegment(
+    segment = LogSegment(
         source.fs,
         source.directory,
         base,
@@ -242,6 +242,9 @@ def _segment(
         log_name=name,
         pending=pending,
     )
+    if entry.vouched is not None:
+        segment.vouched = entry.vouched
+    return segment
 
 
 def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:

@@ -1,0 +1,74 @@
+"""`KafkaTier`: the remote storage of a Kafka broker, for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pylog.errors import InvalidArgumentError
+from pylog.fs import FileSystem
+from pylog.objects.aiven import AivenTier
+from pylog.objects.aiven_keys import KeyRing
+from pylog.objects.local_tier import LocalTier
+from pylog.objects.opening import open_objects
+from pylog.objects.remote_files import Folders, RemoteFileSystem
+from pylog.objects.tier_files import RemoteOnlyFolders, TierFolders
+from pylog.objects.tier_source import TierLayout
+
+LAYOUTS: Final = ("aiven", "local")
+
+
+class KafkaTier:
+    """The remote tier of a Kafka broker (KIP-405). It is only read, never changed.
+
+    Give it to `pylog.open` with the broker's log directory, as `archive`: then a log has its remote and its local records, in
+    order. Give it as the path to read what is in the tier without a broker's directory.
+
+    Args:
+        url: of the tier: `s3://bucket/prefix`, `gs://`, `az://`, `file:///directory`, or a directory.
+        layout: "aiven" for Aiven's tiered-storage plugin, "local" for Kafka's own `LocalTieredStorage`.
+        key_prefix: the plugin's `key.prefix`, as far as the URL does not have it.
+        keys: the RSA private keys of encrypted segments by key id: paths of PEM files, or their bytes.
+        topic_ids: without a broker's directory: which id counts of a topic that was deleted and created again, by topic.
+        options: of the object store, such as `region` and `endpoint`.
+
+    Raises:
+        InvalidArgumentError: an argument is invalid. IllegalStateError: the extra `objects` is not installed.
+
+    >>> KafkaTier("file:///mnt/tier", layout="local")
+    KafkaTier('file:///mnt/tier', layout='local')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        layout: str = "aiven",
+        key_prefix: str = "",
+        keys: Mapping[str, str | bytes] | None = None,
+        topic_ids: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise InvalidArgumentError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
+        if layout == "local" and (key_prefix or keys):
+            raise InvalidArgumentError("layout='local' has neither a key prefix nor keys: its objects are not encrypted")
+        objects = open_objects(url, **options)
+        self._layout_name = layout
+        self._topic_ids = dict(topic_ids or {})
+        self._layout: TierLayout = LocalTier(objects) if layout == "local" else AivenTier(objects, key_prefix, KeyRing(keys))
+        self.url = objects.url
+
+    def __repr__(self) -> str:
+        return f"KafkaTier({self.url!r}, layout={self._layout_name!r})"
+
+
+def tiered_files(tier: KafkaTier, fs: FileSystem, root: str) -> FileSystem:
+    """Returns a file system with a broker's log directory, and the segments of the tier before its local ones."""
+    return RemoteFileSystem(root, TierFolders(tier._layout, tier.url, fs, root), fs)
+
+
+def tier_files(tier: KafkaTier) -> FileSystem:
+    """Returns a file system with what is in a tier. Its log directory is the tier's URL."""
+    folders: Folders = RemoteOnlyFolders(tier._layout, tier.url, tier._topic_ids)
+    return RemoteFileSystem(tier.url, folders)

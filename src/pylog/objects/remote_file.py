@@ -1,0 +1,223 @@
+"""Reads the log of a segment from an object store: single ranges as they are requested, or a walk in blocks, read ahead.
+
+A walk of a whole segment costs one request for each 8 MiB. Reading ahead begins with the second block in order, because a walk
+that ends in its first block needs no other one.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NoReturn, Protocol
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.fs import File, on_fork, process_id
+from pylog.objects.ranges import RangeSource
+
+LogBytes = memoryview | bytes
+
+
+class _Pool:
+    """The threads that read blocks, of this process."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._guard = threading.Lock()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """Has the child start its own threads."""
+        self._executor, self._guard = None, threading.Lock()
+
+    def submit(self, call: Callable[[], LogBytes]) -> Future[LogBytes]:
+        """Runs a call in one of the threads."""
+        with self._guard:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(limits.REMOTE_THREADS, thread_name_prefix="pylog-objects")
+            return self._executor.submit(call)
+
+
+POOL: Final = _Pool()
+
+
+class Block:
+    """Some bytes of a log that a thread reads.
+
+    Args:
+        source: the log.
+        start, end: the bytes.
+    """
+
+    def __init__(self, source: RangeSource, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self._source = source
+        self._process = process_id()
+        self._future = POOL.submit(lambda: source.read(start, end))
+
+    def data(self) -> LogBytes:
+        """Waits for the bytes. A child that was forked meanwhile reads them itself."""
+        if self._process != process_id():
+            return self._source.read(self.start, self.end)
+        return self._future.result()
+
+
+class NextLog(Protocol):
+    """Tells a file about the one after it in the log."""
+
+    def prefetch(self) -> None:
+        """Starts reading the beginning of the next file: a walk has come to the end of this one."""
+        ...
+
+    def taken(self) -> Block | None:
+        """Returns the first block of this file if a walk of the file before has started to read it; None otherwise."""
+        ...
+
+
+class RemoteFile:
+    """A log in an object store, open for reading: a `File`.
+
+    Args:
+        path: its path in the file system.
+        source: reads its bytes.
+        size: in bytes.
+        identity: differs for each object.
+        neighbour: of this file; None for a file that is read alone.
+    """
+
+    def __init__(self, path: str, source: RangeSource, size: int, identity: int, neighbour: NextLog | None = None) -> None:
+        self._path = path
+        self._source = source
+        self._size = size
+        self._identity = identity
+        self._neighbour = neighbour
+        self.is_closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return self._size
+
+    def identity(self) -> tuple[int, int]:
+        return 0, self._identity
+
+    def next_data(self, position: int) -> int:
+        return position
+
+    def read(self, size: int, position: int) -> bytes:
+        """Returns a range. Cost: one request."""
+        return bytes(self._range(position, position + size))
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Reads a range into a buffer. Cost: one request."""
+        data = self._range(position, position + len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _range(self, position: int, end: int) -> LogBytes:
+        self.check()
+        end = min(end, self._size)
+        return self._source.read(position, end) if position < end else b""
+
+    def check(self) -> None:
+        """Raises StorageFailedError if the file was closed."""
+        if self.is_closed:
+            raise StorageFailedError(f"cannot read {self._path}: it is closed", path=self._path, errno=errno.EBADF)
+
+    def expect(self, position: int, end: int) -> File:
+        """Returns a file that reads a range in blocks."""
+        end = min(end, self._size)
+        return Walk(self, self._source, position, end, self._neighbour if end == self._size else None)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise StorageFailedError(f"cannot change {self._path}: objects are read only", path=self._path, errno=errno.EROFS)
+
+    write = write_back = set_mtime = truncate = _refuse
+
+    def sync(self) -> None:
+        self._refuse()
+
+
+class Walk(RemoteFile):
+    """A range of a log that is read in order. Other ranges of it are read one by one. Not thread-safe.
+
+    Args:
+        file: the whole log.
+        source: reads its bytes.
+        start, end: the range.
+        neighbour: of the file, if the range ends with it.
+    """
+
+    def __init__(self, file: RemoteFile, source: RangeSource, start: int, end: int, neighbour: NextLog | None) -> None:
+        super().__init__(file.path, source, file.size(), file.identity()[1], neighbour)
+        self._file = file
+        self._step = block_size(source.grain)
+        self._start = start // source.grain * source.grain
+        self._end = end
+        self._blocks: dict[int, Block] = {}
+        self._first = start // self._step  # the number of the first block
+        self._is_long = False
+        ahead = neighbour.taken() if neighbour is not None and start == 0 else None
+        if ahead is not None:  # a walk of the file before led here: go on with reading ahead
+            self._is_long = True
+            self._blocks[0] = ahead
+
+    def check(self) -> None:
+        self._file.check()
+
+    def expect(self, position: int, end: int) -> File:
+        return self._file.expect(position, end)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Returns a range, from the blocks as far as it is in them."""
+        buffer = bytearray(max(0, min(size, self._size - position)))
+        self.read_into(memoryview(buffer), position)
+        return bytes(buffer)
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Reads a range into a buffer, from the blocks as far as it is in them."""
+        end = min(position + len(view), self._size)
+        if position < self._start or end > self._end:
+            return super().read_into(view, position)
+        self.check()
+        done = 0
+        while position + done < end:
+            block = self._block((position + done) // self._step)
+            at = position + done - block.start
+            part = block.data()[at : at + end - position - done]
+            view[done : done + len(part)] = part
+            done += len(part)
+        return done
+
+    def _block(self, number: int) -> Block:
+        """Returns a block, starts reading those after it, and drops those before."""
+        self._is_long |= number > self._first
+        last = (self._end - 1) // self._step
+        wanted = range(number, min(number + limits.REMOTE_BLOCKS_AHEAD, last) + 1) if self._is_long else (number,)
+        for each in wanted:
+            if each not in self._blocks:
+                start = max(each * self._step, self._start)
+                self._blocks[each] = Block(self._source, start, min((each + 1) * self._step, self._end))
+        for old in [each for each in self._blocks if each < number]:
+            del self._blocks[old]
+        if self._is_long and number + limits.REMOTE_BLOCKS_AHEAD > last and self._neighbour is not None:
+            self._neighbour.prefetch()
+            self._neighbour = None
+        return self._blocks[number]
+
+
+def block_size(grain: int) -> int:
+    """Returns the size of blocks: about 8 MiB, and a multiple of the grain.
+
+    >>> block_size(1) == 8 << 20, block_size(5 << 20) == 5 << 20, block_size(64 << 20) == 64 << 20
+    (True, True, True)
+    """
+    return max(1, limits.REMOTE_BLOCK_BYTES // grain) * grain

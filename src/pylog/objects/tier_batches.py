@@ -1,0 +1,87 @@
+"""Finds offsets in a segment of a tier by its offset index and its batch headers, for segments whose end no record tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pylog import limits
+from pylog.directory.leader_epoch_cache import EpochEntry, parse_epochs
+from pylog.errors import CorruptionError
+from pylog.index import kinds
+from pylog.index.offset_index import OffsetPosition
+from pylog.objects.tier_source import SegmentObjects
+from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
+from pylog.record.header import header_column
+from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT
+
+_WINDOW_BYTES: Final = 256 << 10
+
+
+def end_offset(objects: SegmentObjects, base_offset: int, size: int) -> int:
+    """Returns the offset after a segment's last batch.
+
+    Args:
+        objects: the segment.
+        base_offset: its first offset.
+        size: bytes of its log.
+
+    Raises:
+        CorruptionError: its batches do not end at its end.
+
+    Cost: its offset index, and the headers after the index's last entry.
+    """
+    end = base_offset
+    for column in _columns(objects, _hint(objects, base_offset, size, limits.INT64_MAX), size):
+        end = column[LAST_OFFSET] + 1
+    return end
+
+
+def position_of(objects: SegmentObjects, base_offset: int, size: int, offset: int) -> int:
+    """Returns the position of the first batch that begins at or after an offset; the size if there is none.
+
+    Arguments, errors and cost are those of `end_offset`.
+    """
+    for column in _columns(objects, _hint(objects, base_offset, size, offset - 1), size):
+        if column[BASE_OFFSET] >= offset:
+            return column[POSITION]
+    return size
+
+
+def epochs_within(objects: SegmentObjects, base_offset: int, end: int) -> tuple[EpochEntry, ...]:
+    """Returns the leader epochs of a segment's offsets, from its copy of the checkpoint; none if it has no copy."""
+    data = objects.small_file(LEADER_EPOCH_CHECKPOINT)
+    if data is None:
+        return ()
+    entries = parse_epochs(data, objects.url)
+    starts = [(entry.epoch, max(entry.start_offset, base_offset)) for entry in entries]
+    ends = [start for _, start in starts[1:]] + [end]
+    return tuple(EpochEntry(epoch, start) for (epoch, start), stop in zip(starts, ends, strict=True) if start < min(stop, end))
+
+
+def _hint(objects: SegmentObjects, base_offset: int, size: int, offset: int) -> int:
+    """Returns the position of a batch at or before an offset, by the index; 0 if the index is damaged."""
+    index, damaged = kinds.OFFSETS.parsed(objects.small_file(INDEX) or b"", objects.url, base_offset, size)
+    if damaged or not len(index):
+        return 0
+    entry: OffsetPosition = index.lookup(offset)
+    if not 0 < entry.position < size - HEADER_SIZE:
+        return 0
+    column = header_column(bytes(objects.read(entry.position, entry.position + HEADER_SIZE)), entry.position)
+    fits = column is not None and base_offset <= column[BASE_OFFSET] <= entry.offset
+    return entry.position if fits else 0
+
+
+def _columns(objects: SegmentObjects, position: int, size: int) -> Iterator[tuple[int, ...]]:
+    """Yields the headers from a position on."""
+    start, window = position, b""
+    while position < size:
+        if position + HEADER_SIZE > start + len(window):
+            start, window = position, bytes(objects.read(position, min(size, position + _WINDOW_BYTES)))
+        at = position - start
+        column = header_column(window[at : at + HEADER_SIZE], position)
+        if column is None or position + column[SIZE] > size:
+            message = f"{objects.url} is damaged at position {position}: there is no whole batch; restore the object"
+            raise CorruptionError(message, path=objects.url, position=position)
+        yield column
+        position += column[SIZE]

@@ -1,0 +1,228 @@
+"""The directories of partitions whose first segments a Kafka broker has moved to remote storage, or which are only there.
+
+The truth of what is remote is the broker's topic `__remote_log_metadata`. If its records of a partition are in the local
+directory from the first one on, they are used; else the tier is listed, and each complete segment counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from pylog import limits, trace
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, Checkpoint
+from pylog.directory.leader_epoch_cache import EpochEntry, parse_epochs, read_epochs, truncate_epochs_start
+from pylog.directory.partition_metadata import format_partition_metadata, read_topic_id
+from pylog.directory.topic_names import parse_partition_directory
+from pylog.errors import CorruptionError, InvalidArgumentError, ObjectStoreError, ObjectStoreUnavailableError
+from pylog.fs import FileSystem, join
+from pylog.objects.cache import SMALL_OBJECTS
+from pylog.objects.remote_file import LogBytes
+from pylog.objects.remote_files import BytesInMemory, Folder, RemoteEntry
+from pylog.objects.tier_batches import position_of
+from pylog.objects.tier_metadata import recorded_segments
+from pylog.objects.tier_segments import Served, TierSegment, cover, newest, on_lineage
+from pylog.objects.tier_source import SegmentObjects, TierLayout, TierPartition
+from pylog.segment.names import (
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    file_name,
+)
+
+_INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+_NONE: Final = RemoteEntry(0, small=lambda: None)  # an index that is made from the log when it is needed
+_MISSING_BYTES: Final = 64  # of a log that stands for offsets of no segment; reading any of them raises
+
+
+class TierFolders:
+    """The partitions of a broker with remote storage. See `Folders` for the methods.
+
+    Args:
+        layout: of the tier.
+        url: of the tier, for errors.
+        fs, root: the broker's log directory. Its local segments count before those of the tier.
+    """
+
+    def __init__(self, layout: TierLayout, url: str, fs: FileSystem, root: str) -> None:
+        self._layout = layout
+        self._url = url
+        self._fs = fs
+        self._root = root
+
+    def names(self) -> list[str]:
+        """Returns no names: each partition of the broker has a local directory."""
+        return []
+
+    def root_files(self) -> Mapping[str, bytes]:
+        return {}
+
+    def folder(self, name: str, local_start: int | None) -> Folder:
+        """Returns the segments before the first local one, from the log start offset on."""
+        partition = parse_partition_directory(name)
+        if partition is None or local_start is None:
+            return {}
+        start = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
+        directory = join(self._root, name)
+        topic_id = read_topic_id(self._fs, directory)
+        if start is None or start >= local_start or topic_id is None:
+            return {}
+        of_tier = TierPartition(partition.topic, partition.partition, topic_id)
+        found = recorded_segments(self._fs, self._root, of_tier, self._layout)
+        if found is None:
+            found = self._layout.segments(of_tier)
+            trace.line(trace.TIER_LISTED, partition, path=self._url, segments=len(found))
+        epochs = read_epochs(self._fs, directory) or []
+        segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]
+        return folder_of(self._layout, name, cover(segments, start, local_start), local_start)
+
+
+class RemoteOnlyFolders:
+    """A tier without a broker's directory. See `Folders` for the methods.
+
+    Args:
+        layout: of the tier.
+        url: of the tier, for errors.
+        topic_ids: which id counts of a topic that was deleted and created again, by topic.
+    """
+
+    def __init__(self, layout: TierLayout, url: str, topic_ids: Mapping[str, str]) -> None:
+        self._layout = layout
+        self._url = url
+        self._topic_ids = topic_ids
+        self._guard = threading.Lock()
+        self._listed: dict[str, TierPartition] | None = None
+
+    def _partitions(self) -> dict[str, TierPartition]:
+        with self._guard:
+            if self._listed is None:
+                self._listed = {f"{each.topic}-{each.partition}": each for each in self._chosen(self._layout.partitions())}
+            return self._listed
+
+    def _chosen(self, found: set[TierPartition]) -> Iterator[TierPartition]:
+        ids: dict[str, set[str]] = {}
+        for each in found:
+            ids.setdefault(each.topic, set()).add(each.topic_id)
+        for topic, known in ids.items():
+            if len(known) > 1 and topic not in self._topic_ids:
+                have = f"{self._url} has segments of {len(known)} topics named {topic!r}: {', '.join(sorted(known))}"
+                raise InvalidArgumentError(f"{have}; choose one, as in topic_ids={{{topic!r}: {min(known)!r}}}", path=self._url)
+        yield from (each for each in found if self._topic_ids.get(each.topic, each.topic_id) == each.topic_id)
+
+    def names(self) -> list[str]:
+        """Returns the directories of all partitions. Cost: one listing of the tier."""
+        return sorted(self._partitions())
+
+    def root_files(self) -> Mapping[str, bytes]:
+        """Returns the files by which a broker's directory is known, after a clean shutdown."""
+        return {"meta.properties": b"version=1\n", CLEAN_SHUTDOWN: b'{"version":0,"brokerEpoch":-1}'}
+
+    def folder(self, name: str, local_start: int | None) -> Folder:  # noqa: ARG002 - there is no local part
+        """Returns all segments of the latest leader's log, and an empty one after them."""
+        partition = self._partitions().get(name)
+        if partition is None:
+            return {}
+        found = self._layout.segments(partition)
+        last = newest(found)
+        if last is None:
+            return {}
+        lineage = self._epochs(last, found)
+        segments = [each for each in found if on_lineage(each, lineage, limits.INT64_MAX)]
+        start = min((each.base_offset for each in segments), default=last.end_offset)
+        epochs = truncate_epochs_start(list(lineage), start)
+        parts = cover(segments, start, None)
+        end = parts[-1].end_offset if parts else start
+        return {
+            **folder_of(self._layout, name, parts, end),
+            file_name(end, LOG): RemoteEntry(0, log=BytesInMemory(join(self._url, name, file_name(end, LOG)))),
+            PARTITION_METADATA: _known(format_partition_metadata(partition.topic_id)),
+            LEADER_EPOCH_CHECKPOINT: _known(_formatted(epochs)),
+        }
+
+    def _epochs(self, last: TierSegment, found: Sequence[TierSegment]) -> Sequence[EpochEntry]:
+        """Returns the leader epochs of a log, from its last segment; if that lost them, the first offsets that segments have."""
+        objects = self._layout.opened(last)
+        data = _small_file(objects, LEADER_EPOCH_CHECKPOINT)
+        with suppress(CorruptionError):
+            if data is not None:
+                return parse_epochs(data, objects.url)
+        starts: dict[int, int] = {}
+        for epoch, start in (entry for segment in found for entry in segment.epochs):
+            starts[epoch] = min(start, starts.get(epoch, start))
+        return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]
+
+
+def _formatted(epochs: Sequence[EpochEntry]) -> bytes:
+    lines = ["0", str(len(epochs)), *(f"{entry.epoch} {entry.start_offset}" for entry in epochs)]
+    return "\n".join(lines).encode() + b"\n"
+
+
+def _known(data: bytes) -> RemoteEntry:
+    return RemoteEntry(len(data), small=lambda: data)
+
+
+def folder_of(layout: TierLayout, name: str, parts: Sequence[Served], end: int) -> dict[str, RemoteEntry]:
+    """Returns the files of a part of a log.
+
+    Args:
+        layout: of the tier.
+        name: of the partition, for errors.
+        parts: from `cover`.
+        end: the offset after the last part.
+    """
+    files: dict[str, RemoteEntry] = {}
+    for part in parts:
+        following = part.end_offset if part.end_offset < end else None
+        if part.segment is None:
+            missing = _Missing(name, part)
+            files[file_name(part.base_offset, LOG)] = RemoteEntry(_MISSING_BYTES, log=missing, next_base=following)
+            files[file_name(part.base_offset, INDEX)] = _NONE
+            continue
+        objects, segment = layout.opened(part.segment), part.segment
+        size = segment.size
+        if part.end_offset < segment.end_offset:  # its last batches are in the next segment too
+            size = position_of(objects, segment.base_offset, size, part.end_offset)
+        files[file_name(part.base_offset, LOG)] = RemoteEntry(size, log=objects, next_base=following)
+        is_whole = size == segment.size
+        for suffix in _INDEXES:
+            of_whole = RemoteEntry(0, small=partial(_small_file, objects, suffix))
+            files[file_name(part.base_offset, suffix)] = of_whole if is_whole or suffix == TRANSACTION_INDEX else _NONE
+        if is_whole:
+            files[file_name(part.end_offset, SNAPSHOT)] = RemoteEntry(0, small=partial(_small_file, objects, SNAPSHOT))
+    return files
+
+
+def _small_file(objects: SegmentObjects, suffix: str) -> bytes | None:
+    """Returns a small file that can be made again from the log: none if it is damaged or missing."""
+    try:
+        return SMALL_OBJECTS.get(f"{objects.url} {suffix}", partial(objects.small_file, suffix))
+    except ObjectStoreUnavailableError:
+        raise
+    except (CorruptionError, ObjectStoreError) as error:
+        trace.line(trace.IGNORED, path=objects.url.removesuffix(LOG) + suffix, reason=str(error))
+        return None
+
+
+class _Missing:
+    """Stands for a segment that the tier should have. Reading it raises, so that no reader passes over its offsets."""
+
+    grain: int = 1
+
+    def __init__(self, name: str, part: Served) -> None:
+        self.url = join(name, file_name(part.base_offset, LOG))
+        self._name = name
+        self._part = part
+
+    def read(self, position: int, end: int) -> LogBytes:  # noqa: ARG002 - as `RangeSource` has it
+        """Raises CorruptionError."""
+        first, following = self._part.base_offset, self._part.end_offset
+        message = f"the offsets {first} to {following - 1} of {self._name} are in no segment of the broker's remote tier"
+        advice = f"restore its objects, or continue at offset {following}"
+        raise CorruptionError(f"{message}; {advice}", path=self.url, position=0, offset=first, next_offset=following)

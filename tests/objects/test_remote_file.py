@@ -1,0 +1,138 @@
+"""Logs in an object store are read with as few requests as promised, and ahead only where a walk is long."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.objects.remote_file import RemoteFile
+
+MIB = 1 << 20
+BLOCK = limits.REMOTE_BLOCK_BYTES
+
+
+@dataclass
+class Counted:
+    """A log whose requests are counted. Byte n of it is n % 251."""
+
+    size: int
+    grain: int = 1
+    url: str = "memory://log"
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    pattern: bytes = bytes(range(251)) * (2 * BLOCK // 251 + 2)
+
+    def read(self, position: int, end: int) -> bytes:
+        assert 0 <= position < end <= self.size
+        self.ranges.append((position, end))
+        shift = position % 251
+        return self.pattern[shift : shift + end - position]
+
+
+def of(position: int, size: int) -> bytes:
+    return bytes(number % 251 for number in range(position, position + size))
+
+
+def remote(source: Counted) -> RemoteFile:
+    return RemoteFile("/archive/orders-0/0.log", source, source.size, 1)
+
+
+def test_a_single_read_is_one_request_of_exactly_its_bytes() -> None:
+    source = Counted(100 * MIB)
+    assert remote(source).read(1000, 5 * MIB + 7) == of(5 * MIB + 7, 1000)
+    assert source.ranges == [(5 * MIB + 7, 5 * MIB + 1007)]
+
+
+def test_a_read_beyond_the_end_is_shorter_and_costs_nothing_if_it_is_empty() -> None:
+    source = Counted(100)
+    assert (remote(source).read(50, 80), remote(source).read(50, 100), remote(source).read(50, 300)) == (of(80, 20), b"", b"")
+    assert source.ranges == [(80, 100)]
+
+
+def test_a_walk_costs_one_request_for_each_block() -> None:
+    source = Counted(5 * BLOCK + 3)
+    walk = remote(source).expect(0, source.size)
+    position, buffer = 0, bytearray(3 * MIB)
+    while got := walk.read_into(memoryview(buffer), position):
+        assert bytes(buffer[:9]) == of(position, min(got, 9))
+        position += got
+    assert position == source.size
+    assert sorted(source.ranges) == [(start, min(start + BLOCK, source.size)) for start in range(0, source.size, BLOCK)]
+
+
+def test_a_walk_that_ends_in_its_first_block_reads_nothing_ahead() -> None:
+    source = Counted(100 * MIB)
+    walk = remote(source).expect(3 * BLOCK + 5, source.size)
+    for position in range(3 * BLOCK + 5, 3 * BLOCK + 5 + MIB, 64 << 10):
+        assert walk.read(61, position) == of(position, 61)
+    assert source.ranges == [(3 * BLOCK + 5, 4 * BLOCK)]
+
+
+def test_reading_ahead_begins_with_the_second_block_and_has_a_bound() -> None:
+    source = Counted(100 * BLOCK)
+    walk = remote(source).expect(0, source.size)
+    walk.read(10, 0)
+    assert len(source.ranges) == 1
+    walk.read(10, BLOCK)
+    for _ in range(100):
+        if len(source.ranges) == 2 + limits.REMOTE_BLOCKS_AHEAD:
+            break
+        threading.Event().wait(0.05)
+    assert max(source.ranges) == ((1 + limits.REMOTE_BLOCKS_AHEAD) * BLOCK, (2 + limits.REMOTE_BLOCKS_AHEAD) * BLOCK)
+
+
+def test_a_walk_reads_nothing_after_its_end() -> None:
+    source = Counted(100 * BLOCK)
+    walk = remote(source).expect(0, BLOCK + 10)
+    assert walk.read(20, BLOCK - 10) == of(BLOCK - 10, 20)
+    assert sorted(source.ranges) == [(0, BLOCK), (BLOCK, BLOCK + 10)]
+
+
+def test_two_walks_of_a_file_do_not_disturb_each_other() -> None:
+    source = Counted(3 * BLOCK)
+    file = remote(source)
+    one, other = file.expect(0, source.size), file.expect(0, source.size)
+    for position in range(0, source.size, MIB):
+        assert one.read(5, position) == of(position, 5)
+        assert other.read(5, position // 2) == of(position // 2, 5)
+    assert len([each for each in source.ranges if each[0] == 0]) == 2
+
+
+def test_blocks_are_whole_chunks_where_a_log_is_stored_in_chunks() -> None:
+    source = Counted(20 * MIB, grain=3 * MIB)
+    walk = remote(source).expect(4 * MIB, source.size)
+    walk.read(10, 4 * MIB)
+    assert source.ranges == [(3 * MIB, 6 * MIB)]
+
+
+def test_a_closed_file_refuses_its_walks_too() -> None:
+    file = remote(Counted(100))
+    walk = file.expect(0, 100)
+    walk.read(10, 0)
+    file.close()
+    for each in (file, walk):
+        with pytest.raises(StorageFailedError, match="closed"):
+            each.read(10, 0)
+
+
+def test_a_file_of_an_object_store_cannot_be_changed() -> None:
+    file = remote(Counted(100))
+    for change in (lambda: file.write(memoryview(b"x"), 0), lambda: file.truncate(0), file.sync, lambda: file.set_mtime(0)):
+        with pytest.raises(StorageFailedError, match="read only"):
+            change()
+
+
+def test_a_forked_child_reads_by_itself() -> None:
+    source = Counted(4 * BLOCK)
+    walk = remote(source).expect(0, source.size)
+    walk.read(10, 0)
+    walk.read(10, BLOCK)
+    child = os.fork()
+    if child == 0:
+        good = walk.read(10, 2 * BLOCK) == of(2 * BLOCK, 10) and walk.read(10, 3 * BLOCK) == of(3 * BLOCK, 10)
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
