@@ -40,7 +40,7 @@ OPENERS = {
     "offsets/unopened.py": "records of a partition that is known to be small",
     "segment/log_file.py": "records, in regions of a bounded size",
     "segment/segment.py": "no bytes: the identity of a file",
-    "spark/commit.py": "batches of a staging file, whose index bounds them",
+    "splicing.py": "batches of a staging file, whose index bounds them",
     "staging/file.py": "the index of a staging file",
     "tools/backup.py": "copies of files, in pieces",
     "tools/compare.py": "two files, in pieces",

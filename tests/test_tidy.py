@@ -44,7 +44,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transactions",),
     ("partitioner",),
     ("offsets",),
-    ("internal_topic", "replayed_partition"),
+    ("internal_topic", "replayed_partition", "splicing"),
     ("upkeep",),
     ("log_manager",),
     ("log_opener",),

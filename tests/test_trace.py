@@ -308,6 +308,7 @@ SILENT = {
     "pylog.topics.deleting._rename_and_remove": "the deletion leaves a line when the directory is removed",
     "pylog.topics.deleting._remove": "its caller leaves a line",
     "pylog.staging.file.StagingFile.discard": "rows of a task that failed; Spark runs it again",
+    "pylog.transactions.staged.StagedTransactions.go_on": "the line of the micro-batch that it completes",
     "pylog.staging.names._remove": "its callers: the sweep leaves a line, a finished job needs its files no more",
     "pylog.spark.writer.": "rows of an aborted job; Spark reports it",
     "pylog.tools.repair._Execution": "repair leaves one line for a partition",

@@ -328,6 +328,12 @@ class LogManager:
         assert self.locks is not None
         return self.locks.query(query)
 
+    def query_lock_if_free(self, query: str) -> AbstractContextManager[bool]:
+        """Takes a query's lock without waiting. Yields whether it was free; false if this thread holds it already."""
+        self.check_writable()
+        assert self.locks is not None
+        return self.locks.query(query).if_free()
+
     def flush(self) -> None:
         """Makes every record appended so far durable."""
         self.gate.check()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.options import ConsumerArguments
     from pylog.groups.admin import Group
+    from pylog.open_clients import OpenClients
     from pylog.producer.config import ProducerArguments
     from pylog.producer.producer import Producer
     from pylog.transactions.admin import TransactionAdmin
@@ -469,3 +470,8 @@ def open_directory(path: str, options: StoreOptions, fs: FileSystem, clock: Cloc
 def manager_of(store: Store) -> LogManager:
     """Returns the log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
     return store._manager
+
+
+def clients_of(store: Store) -> OpenClients:
+    """Returns the clients and transactions of a store, for Spark."""
+    return store._clients

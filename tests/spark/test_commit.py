@@ -24,8 +24,8 @@ from pylog.errors import (
 )
 from pylog.fs import ProcessName, join, parent_process, write_atomically
 from pylog.log.writing.append_batches import BatchRange
-from pylog.spark import commit as committing
 from pylog.spark.commit import CommitOptions, StoreAccess, commit_job
+from pylog.splicing import Splicer
 from pylog.staging.file import read_index
 from pylog.staging.intents import Intent, PartitionIntent, producer_of, read_intent, write_intent
 from pylog.staging.names import StagingName, sweep
@@ -539,15 +539,15 @@ def test_a_micro_batch_that_may_have_been_compacted_away_is_not_appended_again(m
     fs = MemoryFileSystem(clock=time)
     with pylog.open(ROOT, fs=fs, clock=time) as store:
         store.create_topic("copy", partition_count=2, cleanup_policy="compact", segment_bytes=400, producer_id_expiration_ms=1)
-    append, calls = committing._append, []
+    append, calls = Splicer.append, []
 
-    def dying(*given: Any) -> None:
+    def dying(*given: Any) -> int:
         calls.append(given)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        append(*given)
+        return append(*given)
 
-    monkeypatch.setattr(committing, "_append", dying)
+    monkeypatch.setattr(Splicer, "append", dying)
     with pytest.raises(KeyboardInterrupt):
         commit(fs, time, stage(fs, [{0: [b"old"], 1: [b"other"]}], key=b"k"))
     monkeypatch.undo()

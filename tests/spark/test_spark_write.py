@@ -268,7 +268,7 @@ def test_a_stream_whose_checkpoint_has_lost_its_last_file_stops_and_drops_no_new
     for lost in (*(checkpoint / "offsets").glob("*1*"), *(checkpoint / "commits").glob("*1*")):
         lost.unlink()
     for _ in range(2):
-        with pytest.raises(PySparkException, match=r"comes with 2 rows, .* already with 1: 1 in returns-0 from offset 1 on"):
+        with pytest.raises(PySparkException, match=r"comes with 2 rows, .* already with 1: 1 in returns-0 from offset 2 on"):
             copied(spark, shop, checkpoint)
         assert values_of(shop, "returns") == [b"0", b"1"]
     assert len(left_in(shop)) == 1  # the query's own file

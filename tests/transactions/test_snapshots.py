@@ -317,3 +317,26 @@ def test_read_table_takes_a_snapshot_by_itself(tmp_path: Path) -> None:
         taken = store.snapshot(["out"])
     assert pylog.read_table(tmp_path, "out", columns=["value"], snapshot=taken).num_rows == 3
     assert sum(batch.num_rows for batch in pylog.read_batches(tmp_path, "out", 1, snapshot=taken)) == 1
+
+
+def test_a_reader_after_a_power_loss_takes_a_marker_as_proof_of_the_decision(fs: MemoryFileSystem, store: Store) -> None:
+    """The power loss kept the decision, but neither the note that it is durable nor the other markers."""
+    transaction = store.transaction("billing", durability="sync")
+    write(transaction, b"1")
+    note = f"/data/__transaction_state-{partition_for('billing', 2)}/durable-point"
+    before = fs.open(note).read(fs.open(note).size(), 0)
+    write_marker = TransactionCoordinator._write_marker
+
+    def failing(self: TransactionCoordinator, partition: TopicPartition, *given: Any) -> None:
+        if partition != OUT[0]:
+            raise pylog.StorageFailedError("no power")
+        write_marker(self, partition, *given)
+
+    with patch.object(TransactionCoordinator, "_write_marker", failing):
+        transaction.commit()
+    after = MemoryFileSystem(image=fs.image(), boots=7)
+    file = after.open(note, write=True)
+    file.write(memoryview(before), 0)
+    file.close()
+    with opened(after, mode="r") as reader:
+        assert values(reader, reader.snapshot()) == [b"1"] * 3

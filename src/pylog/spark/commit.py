@@ -1,30 +1,41 @@
 """Commits on the driver: appends the staged rows of all tasks to the logs, for a streaming query exactly once.
 
 A streaming query's micro-batch is first recorded in a durable intent (`pylog.staging.intents`). Its content is then fixed,
-and each retry continues where the last one ended: the logs show how much of it they have.
+and each retry continues where the last one ended: the logs show how much of it they have. It is one transaction, unless an option
+or a broker's directory prevents that (`pylog.transactions.staged`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
+from typing import Final, Literal, NamedTuple
 
 from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from pylog.fs import File, FileSystem
-from pylog.log.partition_log import PartitionLog
-from pylog.log.writing.append_batches import BatchRange
-from pylog.record.types import ProducerBatch, TopicPartition
-from pylog.staging.file import StagedIndex, read_index, staged_path
-from pylog.staging.intents import Intent, PartitionIntent, StagedFile, intent_name, producer_of, read_intent, write_intent
+from pylog.errors import InvalidArgumentError, TransactionAbortedError, UnknownTopicOrPartitionError
+from pylog.fs import FileSystem, join
+from pylog.record.types import TopicPartition
+from pylog.splicing import Splicer, StagedRows
+from pylog.staging.intents import (
+    IntendedTransaction,
+    Intent,
+    PartitionIntent,
+    StagedFile,
+    intent_name,
+    intent_of,
+    producer_of,
+    read_intent,
+    write_intent,
+)
 from pylog.staging.names import remove_staged
-from pylog.store import Store, manager_of
+from pylog.store import Store, clients_of, manager_of
+from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import check_partition
+
+_ATTEMPTS: Final = 3  # to write a micro-batch whose transaction other programs abort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +46,14 @@ class CommitOptions:
         create_topics, partitions: whether missing topics are created, and with how many partitions.
         durability: of the append; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
+        transactional: whether all rows are in one transaction; None for a micro-batch if the directory can have transactions.
     """
 
     create_topics: bool = False
     partitions: int = 1
     durability: Durability | None = None
-    timestamp_type: str | None = None
+    timestamp_type: Literal["CreateTime", "LogAppendTime"] | None = None
+    transactional: bool | None = False
 
 
 class StoreAccess(NamedTuple):
@@ -53,24 +66,6 @@ class StoreAccess(NamedTuple):
     @property
     def root(self) -> str:
         return self.store.path
-
-
-class _Staged(NamedTuple):
-    """Staging files with their indexes, in the order in which their rows are appended."""
-
-    files: Sequence[StagedFile]
-    indexes: Sequence[StagedIndex]
-
-    def partitions(self) -> list[TopicPartition]:
-        return sorted({partition for index in self.indexes for partition in index.chunks})
-
-    def count(self, partition: TopicPartition) -> int:
-        """Returns the number of records of a partition."""
-        return sum(int(index.chunks[partition].counts.sum()) for index in self.indexes if partition in index.chunks)
-
-    def total(self) -> int:
-        """Returns the number of records of all partitions."""
-        return sum(int(chunks.counts.sum()) for index in self.indexes for chunks in index.chunks.values())
 
 
 def commit_job(access: StoreAccess, job: str, files: Sequence[StagedFile], how: CommitOptions) -> None:
@@ -87,10 +82,14 @@ def commit_job(access: StoreAccess, job: str, files: Sequence[StagedFile], how: 
         CorruptionError, StorageFailedError: a staging file is not what it was, or a log takes no more; partitions that were done
             before stay appended.
     """
-    staged = _read(access, files)
+    splicer = _splicer(access, how)
+    staged = splicer.read(files)
     _make_ready(access.store, staged, how)
-    for partition in staged.partitions():
-        _append(access, partition, staged, how)
+    if how.transactional and staged.partitions():
+        clients_of(access.store).transactions.staged.write(staged, splicer, how.durability)
+    else:
+        for partition in staged.partitions():
+            splicer.append(partition, staged)
     trace.line(trace.SPARK_COMMITTED, job=job, records=staged.total(), partitions=trace.names_of(staged.partitions()))
     remove_staged(access.fs, access.root, job)
 
@@ -115,14 +114,19 @@ def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[St
         if intent is not None:
             _check_turn(intent, batch)
         if intent is not None and not intent.done:
-            intent = _complete(access, intent, how, repeated=True)
+            intent = _complete(access, intent, how, repeated=True) or _again(access, intent, batch, files, how)
         if intent is None or intent.batch < batch:
-            _begin(access, query, batch, files, how)
+            _write(access, query, batch, files, how)
             remove_staged(access.fs, access.root, query, batch)
         else:
-            count = _read(access, files).total()
+            count = _splicer(access, how).read(files).total()
             remove_staged(access.fs, access.root, query, batch)
             _check_rows(intent, count)
+
+
+def _again(access: StoreAccess, intent: Intent, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> Intent | None:
+    """Writes a micro-batch again whose transaction was aborted. The rows of this attempt replace those of the first one."""
+    return _write(access, intent.query, intent.batch, files if files and intent.batch == batch else intent.files, how)
 
 
 def _check_turn(intent: Intent, batch: int) -> None:
@@ -157,19 +161,39 @@ def _where(intent: Intent) -> str:
     return ", ".join(shown) + (f" and in {len(intent.targets) - 10} partitions more" if len(intent.targets) > 10 else "")
 
 
-def _begin(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> None:
-    staged = _read(access, files)
-    if not staged.partitions():
-        return
+def _write(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> Intent | None:
+    """Decides on a micro-batch, and appends it. Returns its completed intent; None if it has no rows."""
+    staged = _splicer(access, how).read(files)
+    partitions = staged.partitions()
+    if not partitions:
+        return None
     _make_ready(access.store, staged, how)
-    targets = []
-    for partition in staged.partitions():
+    for partition in partitions:
         _check_count(partition, staged.count(partition))
-        targets.append(PartitionIntent(*partition, manager_of(access.store).log(*partition).end_offset))
-    intent = Intent(query, batch, tuple(files), tuple(targets))
     access.fs.sync_directory(access.root)  # the tasks have synced their files, not their names
-    write_intent(access.fs, access.root, intent)
-    _complete(access, intent, how, repeated=False)
+    is_transactional = _has_transactions(access) if how.transactional is None else how.transactional
+    for _ in range(_ATTEMPTS if is_transactional else 1):
+        with _begun(access, query, partitions, how) if is_transactional else nullcontext() as transaction:
+            intent = intent_of(query, batch, files, _targets(access, partitions), transaction)
+            write_intent(access.fs, access.root, intent)
+            done = _complete(access, intent, how, repeated=False)
+        if done is not None:
+            return done
+    message = f"the transaction of micro-batch {batch} of query {query} was aborted {_ATTEMPTS} times by other programs"
+    raise TransactionAbortedError(f"{message}; start the query again")
+
+
+def _targets(access: StoreAccess, partitions: Sequence[TopicPartition]) -> list[PartitionIntent]:
+    return [PartitionIntent(*partition, manager_of(access.store).log(*partition).end_offset) for partition in partitions]
+
+
+@contextmanager
+def _begun(
+    access: StoreAccess, query: str, partitions: Sequence[TopicPartition], how: CommitOptions
+) -> Iterator[IntendedTransaction]:
+    """Begins the transaction of a micro-batch."""
+    with clients_of(access.store).transactions.staged.begun(query, partitions, how.durability) as mine:
+        yield IntendedTransaction(*mine, how.timestamp_type)
 
 
 def _check_count(partition: TopicPartition, count: int) -> None:
@@ -180,61 +204,50 @@ def _check_count(partition: TopicPartition, count: int) -> None:
         )
 
 
-def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeated: bool) -> Intent:
-    """Appends the missing records of a planned micro-batch, marks it as complete, and returns its offsets."""
-    staged, targets = _read(access, intent.files), []
-    producer = producer_of(intent.query, intent.batch)
-    for target in intent.targets:
-        partition = TopicPartition(target.topic, target.partition)
-        done = _appended(access.store, partition, target, producer, intent) if repeated else 0
-        _append(access, partition, staged, how, producer, done)
-        targets.append(PartitionIntent(*partition, target.end_offset, staged.count(partition)))
-    finished = Intent(intent.query, intent.batch, targets=tuple(targets), done=True)
-    write_intent(access.fs, access.root, finished)
-    event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
-    facts = {"query": intent.query, "batch": intent.batch, "records": staged.total()}
-    trace.line(event, **facts, partitions=trace.names_of(staged.partitions()))
+def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeated: bool) -> Intent | None:
+    """Appends the missing records of a planned micro-batch, and marks it as complete.
+
+    Returns:
+        The completed intent, with the offsets; None if its transaction was aborted, so that all of it must be begun again.
+    """
+    finished = _completed(access, intent, how, repeated=repeated)
+    if finished is not None:
+        event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
+        partitions = [TopicPartition(each.topic, each.partition) for each in finished.targets]
+        facts = {"query": finished.query, "batch": finished.batch, "records": finished.records()}
+        trace.line(event, **facts, partitions=trace.names_of(partitions))
     return finished
 
 
-def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, producer: ProducerBatch, intent: Intent) -> int:
-    """Returns how many records of a micro-batch a log has, by its producer state, else by its batches.
+def _completed(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeated: bool) -> Intent | None:
+    if isinstance(intent.transaction, IntendedTransaction):
+        return clients_of(access.store).transactions.staged.complete(intent)
+    splicer = _splicer(access, how)
+    staged, targets = splicer.read(intent.files), []
+    producer = producer_of(intent.query, intent.batch)
+    for target in intent.targets:
+        partition = TopicPartition(target.topic, target.partition)
+        done = splicer.appended(target, producer, intent) if repeated else 0
+        splicer.append(partition, staged, producer, done)
+        targets.append(PartitionIntent(*partition, target.end_offset, staged.count(partition)))
+    finished = Intent(intent.query, intent.batch, targets=tuple(targets), done=True)
+    write_intent(access.fs, access.root, finished)
+    return finished
 
-    Raises:
-        OffsetOutOfRangeError: records that may belong to it were deleted.
-    """
-    log = manager_of(store).log(*partition)
-    known = log.next_sequence(producer.producer_id, producer.epoch)
-    if known is not None:
-        return known
-    start, end = log.start_offset, log.end_offset
-    first, rows = min(max(target.end_offset, start), end), 0
-    for batch in log.scan(first, end, columns=("producer_id", "producer_epoch", "sequence")):
-        ids, epochs, sequences = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        ours = np.flatnonzero((ids == producer.producer_id) & (epochs == producer.epoch))
-        if ours.size:
-            known = int(sequences[ours[-1]]) + 1
-        rows += batch.num_rows
-    trimmed = known is None and start > target.end_offset
-    if trimmed or (rows < end - first and store.topic(target.topic).config.is_compacted):
-        how = f"begins at offset {start} now" if trimmed else f"has been compacted after offset {first}"
-        raise OffsetOutOfRangeError(
-            f"{target.topic}-{target.partition} {how}: whether micro-batch {intent.batch} of query "
-            f"{intent.query}, which broke off when the log ended at {target.end_offset}, was among the deleted "
-            "records is unknown; start the query with a new checkpoint",
-            offset=target.end_offset,
-        )
-    return known or 0
+
+def _splicer(access: StoreAccess, how: CommitOptions) -> Splicer:
+    return Splicer(manager_of(access.store), how.timestamp_type, how.durability)
+
+
+def _has_transactions(access: StoreAccess) -> bool:
+    """Returns whether the directory can have transactions: a broker's directory only if the broker has created their topic."""
+    return clients_of(access.store).has_transactions() or not access.fs.exists(join(access.root, META_PROPERTIES))
 
 
 # ---- appending -----------------------------------------------------------------------------------------------------------
 
 
-def _read(access: StoreAccess, files: Sequence[StagedFile]) -> _Staged:
-    return _Staged(files, [read_index(access.fs, access.root, file) for file in files])
-
-
-def _make_ready(store: Store, staged: _Staged, how: CommitOptions) -> None:
+def _make_ready(store: Store, staged: StagedRows, how: CommitOptions) -> None:
     """Makes the topics that are missing, and checks that the others are as the tasks found them."""
     counts = {topic: count for index in staged.indexes for topic, count in index.counts.items()}
     present = store.topics()
@@ -250,61 +263,3 @@ def _make_ready(store: Store, staged: _Staged, how: CommitOptions) -> None:
     for partition in staged.partitions():  # their number may be the same, and they others
         if partition.topic in present:
             check_partition(store.path, present[partition.topic], partition.partition)
-
-
-def _append(
-    access: StoreAccess,
-    partition: TopicPartition,
-    staged: _Staged,
-    how: CommitOptions,
-    producer: ProducerBatch | None = None,
-    done: int = 0,
-) -> None:
-    """Appends a partition's batches, some megabytes at a time, starting after the first `done` records."""
-    log = manager_of(access.store).log(*partition)
-    parts: list[BatchRange] = []
-    try:
-        for part in _parts(access, partition, staged, how, done):
-            full = bool(parts) and sum(each.size for each in parts) + part.size > limits.SPLICE_BYTES
-            if full or len(parts) >= limits.SPLICE_FILES:
-                _append_batches(log, parts, producer, how)
-                parts = []
-            parts.append(part)
-        _append_batches(log, parts, producer, how)
-    finally:
-        _close(parts)
-
-
-def _append_batches(log: PartitionLog, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
-    if parts:
-        numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
-        log.append_batches(parts, numbers, how.durability)
-        _close(parts)
-
-
-def _close(parts: list[BatchRange]) -> None:
-    for part in parts:
-        part.file.close()
-
-
-def _parts(
-    access: StoreAccess, partition: TopicPartition, staged: _Staged, how: CommitOptions, done: int
-) -> Iterator[BatchRange]:
-    stamp = access.clock.now_ms() if how.timestamp_type == "LogAppendTime" else None
-    before = 0
-    for file, index in zip(staged.files, staged.indexes, strict=True):
-        if partition not in index.chunks:
-            continue
-        for position, size, count in zip(*index.chunks[partition], strict=True):
-            skip = min(max(done - before, 0), int(count))
-            if skip < count:
-                opened = _open(access, file)
-                sequence = before + skip
-                keeps = how.timestamp_type is not None
-                keyed = partition.topic not in index.keyless
-                yield BatchRange(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps, keyed)
-            before += int(count)
-
-
-def _open(access: StoreAccess, file: StagedFile) -> File:
-    return access.fs.open(staged_path(access.root, file))

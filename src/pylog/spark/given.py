@@ -28,7 +28,7 @@ _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 KNOWN: Mapping[Use, tuple[str, ...]] = {
     "batch reads": (*_READ, *ENDING),
     "streaming reads": (*_READ, *_LIMITS, "maxBytesPerTrigger", "groupId"),
-    "writing": ("path", "topic", "createTopics", "partitions", "compression", "durability", "timestampType"),
+    "writing": ("path", "topic", "createTopics", "partitions", "compression", "durability", "timestampType", "transactional"),
 }
 _IGNORED: Mapping[Use, tuple[str, ...]] = {
     "batch reads": _LIMITS,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
@@ -26,7 +27,8 @@ _TYPES: Mapping[str, tuple[type[DataType], ...]] = {
     "partition": (IntegerType,),
     "timestamp": (TimestampType,),
 }
-_TIMESTAMP_TYPES = {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}
+MessageTimestampType = Literal["CreateTime", "LogAppendTime"]
+_TIMESTAMP_TYPES: Mapping[str, MessageTimestampType] = {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class WriteOptions:
         compression: a codec's name; the topic's by default.
         durability: the level of the append, as text; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
+        transactional: whether all rows are in one transaction; None for a micro-batch if the directory can have transactions, and
+            not for a batch job.
         of_table: the columns of the rows say where they go (`tables.WriteTarget`).
     """
 
@@ -50,7 +54,8 @@ class WriteOptions:
     partitions: int = 1
     compression: str | None = None
     durability: str | None = None
-    timestamp_type: str | None = None
+    timestamp_type: MessageTimestampType | None = None
+    transactional: bool | None = None
     of_table: bool = False
 
     @property
@@ -83,6 +88,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         compression=given.get("compression", _codec, None),
         durability=given.get("durability", _level, None),
         timestamp_type=given.get("timestampType", _timestamp_type, None),
+        transactional=given.get("transactional", values.boolean, None),
     )
 
 
@@ -114,7 +120,7 @@ def _level(name: str, value: str) -> str:  # noqa: ARG001
     return value.strip().lower()
 
 
-def _timestamp_type(name: str, value: str) -> str:
+def _timestamp_type(name: str, value: str) -> MessageTimestampType:
     return _TIMESTAMP_TYPES[values.one_of(*_TIMESTAMP_TYPES)(name, value)]
 
 

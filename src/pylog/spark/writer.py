@@ -92,7 +92,8 @@ class PylogWriter(_StagingWriter, DataSourceArrowWriter):
         """Appends the staged rows of all tasks. Raises as `pylog.spark.commit.commit_job`."""
         fs, clock = OsFileSystem(), SystemClock()
         with pylog.open(self._options.root, fs=fs, clock=clock) as store:
-            commit_job(StoreAccess(store, fs, clock), self._job, _files(messages), _commit_options(self._options))
+            how = _commit_options(self._options, self._options.transactional or False)
+            commit_job(StoreAccess(store, fs, clock), self._job, _files(messages), how)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - the job's files are known by name
         """Removes the staged rows."""
@@ -114,7 +115,8 @@ class PylogStreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
             return  # a micro-batch without tasks has no rows
         fs, clock = OsFileSystem(), SystemClock()
         with pylog.open(self._options.root, fs=fs, clock=clock) as store:
-            commit_batch(StoreAccess(store, fs, clock), queries.pop(), batchId, _files(messages), _commit_options(self._options))
+            how = _commit_options(self._options, self._options.transactional)
+            commit_batch(StoreAccess(store, fs, clock), queries.pop(), batchId, _files(messages), how)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Removes the staged rows, except those of a planned micro-batch, which its repetition needs."""
@@ -148,12 +150,13 @@ def _micro_batch() -> tuple[str, int]:
     return query, int(batch)
 
 
-def _commit_options(options: WriteOptions) -> CommitOptions:
+def _commit_options(options: WriteOptions, transactional: bool | None) -> CommitOptions:
     return CommitOptions(
         create_topics=options.create_topics,
         partitions=options.partitions,
         durability=options.level,
         timestamp_type=options.timestamp_type,
+        transactional=transactional,
     )
 
 

@@ -4,16 +4,18 @@ Each query has one file in the store's root, which is replaced atomically. It na
 batches, and the end of each log at that time. A query that repeats the batch after a crash learns from the logs how much was
 appended, and appends the rest *of the recorded batch*: the content of the repeated batch does not matter.
 
-The batches carry a producer id derived from the query, an epoch derived from the batch number, and sequences from 0 in each log.
-So each log shows how much of a micro-batch it has, even if other writers have appended in between.
+The batches carry a producer id and an epoch of their own, and sequences from 0 in each log. So each log shows how much of a
+micro-batch it has, even if other writers have appended in between. Without a transaction, the producer id is derived from the
+query, and the epoch from the number of the micro-batch; in a transaction, the intent has both.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -23,11 +25,15 @@ from pylog.directory.topic_names import is_topic_name
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, inside, join, write_atomically
 from pylog.record.checksum import crc32c
-from pylog.record.types import ProducerBatch
+from pylog.record.types import ProducerBatch, TransactionalBatch
 
 _VERSION: Final = 2
-_KNOWN: Final = (1, _VERSION)  # version 1 had no targets when it was done, and no records in them
+_TRANSACTIONAL: Final = 3
+_KNOWN: Final = (1, _VERSION, _TRANSACTIONAL)  # version 1 had no targets when it was done, and no records in them
 _NAME: Final = re.compile(r"pylog-query\.[0-9a-f-]+\.json")
+
+
+ProducerEpoch = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_PRODUCER_EPOCH)]
 
 
 class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +66,24 @@ class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: Offset | msgspec.UnsetType = msgspec.UNSET  # and not null, which version 1 did not write under its checksum
 
 
+class IntendedTransaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The transaction that a micro-batch is written in. It has what another process needs to complete it.
+
+    Attributes:
+        producer_id, producer_epoch: of its batches.
+        timestamp_type: `CreateTime` or `LogAppendTime`; None is the topic's.
+    """
+
+    producer_id: Offset
+    producer_epoch: ProducerEpoch
+    timestamp_type: Literal["CreateTime", "LogAppendTime"] | None = None
+
+    @property
+    def numbers(self) -> TransactionalBatch:
+        """The numbers of its first batch in each partition."""
+        return TransactionalBatch(self.producer_id, self.producer_epoch, 0)
+
+
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A query's intent.
 
@@ -69,8 +93,9 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         files: its staging files, in order; none when it is done.
         targets: the partitions that it is appended to.
         done: whether all of it is in the logs.
-        version: the version of the file format.
+        version: the version of the file format: 3 with a transaction.
         crc32c: the checksum of all other fields, eight hexadecimal digits.
+        transaction: the transaction, until the micro-batch is done; none if it is appended without one.
     """
 
     query: str
@@ -80,6 +105,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     done: bool = False
     version: int = _VERSION
     crc32c: str = ""
+    transaction: IntendedTransaction | msgspec.UnsetType = msgspec.UNSET
 
     def sealed(self) -> Intent:
         """Returns the document with its checksum."""
@@ -96,6 +122,18 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         counts = [target.records for target in self.targets if isinstance(target.records, int)]
         return sum(counts) if self.done and counts else None
+
+
+def intent_of(
+    query: str,
+    batch: int,
+    files: Sequence[StagedFile],
+    targets: Sequence[PartitionIntent],
+    transaction: IntendedTransaction | None,
+) -> Intent:
+    """Returns the intent to append a micro-batch. Args as the attributes of `Intent`."""
+    made = Intent(query, batch, tuple(files), tuple(targets))
+    return made if transaction is None else msgspec.structs.replace(made, version=_TRANSACTIONAL, transaction=transaction)
 
 
 _DECODER: Final = msgspec.json.Decoder(Intent)  # created at import: see `pylog.topics.catalog`
@@ -124,7 +162,9 @@ def _parse(data: bytes, path: str, root: str, name: str) -> Intent:
     damaged = partial(_damaged, path)
     version = version_of(data, damaged)
     if version not in _KNOWN:
-        raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
+        raise UnsupportedFormatError(
+            f"{path} has version {version}, this pylog reads versions up to {_TRANSACTIONAL}; use a newer one", path=path
+        )
     intent = decoded(_DECODER, data, damaged)
     if intent.sealed() != intent:
         raise damaged("its checksum is wrong")

@@ -52,6 +52,7 @@ class TransactionCoordinator:
     Attributes:
         topic: the states of the transactional ids.
         crew: makes the calls of one step for several partitions at once.
+        go_on: called with an open transaction before it is aborted because it is due. Returns whether it must not be aborted.
     """
 
     def __init__(self, manager: LogManager, config: TransactionsConfig, clock: Clock, owners: TransactionOwners) -> None:
@@ -62,6 +63,7 @@ class TransactionCoordinator:
         self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
         self._overdue: frozenset[OpenedAt] = frozenset()
         self.crew = Crew(clock)
+        self.go_on: Callable[[TransactionMetadata], bool] = _abort_always
         self._renewed: dict[ProducerIdAndEpoch, ProducerIdAndEpoch] = {}  # a few: only backups that were restored lead to them
 
     # ---- an incarnation ------------------------------------------------------------------------------------------------------
@@ -238,6 +240,8 @@ class TransactionCoordinator:
         current = self.topic.state_of(transactional_id)
         reason = _TOLD if abort else None if current is None else self._why_due(current)
         if current is not None and current.state is TransactionState.ONGOING and reason is not None:
+            if not abort and self.go_on(current):
+                return self.topic.state_of(transactional_id)
             try:
                 current = self.prepare_abort(transactional_id, current.identity)
             except (InvalidTransactionStateError, ProducerFencedError, TransactionAbortedError):
@@ -363,6 +367,10 @@ class TransactionCoordinator:
             facts = {"producer_id": orphan.producer_id, "epoch": orphan.epoch, "first_offset": orphan.first_offset}
             trace.line(trace.ORPHAN_ABORTED, log.partition, **facts, reason="no transactional id has it open")
         return bool(found)
+
+
+def _abort_always(_: TransactionMetadata) -> bool:
+    return False
 
 
 def repeated(log: PartitionLog, mine: ProducerIdAndEpoch) -> ProducerFencedError:

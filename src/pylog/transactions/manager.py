@@ -24,11 +24,11 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
-from pylog.transactions.owners import TransactionOwners
+from pylog.transactions.owners import ANONYMOUS, TransactionOwners
+from pylog.transactions.staged import StagedTransactions
 from pylog.transactions.states import is_timed_out
 from pylog.transactions.transaction import Transaction, is_in_use, new_transaction
 
-_ANONYMOUS: Final = "pylog-anonymous-"
 _EXPIRY_INTERVAL_MS: Final = 3_600_000  # Kafka's transaction.remove.expired.transaction.cleanup.interval.ms
 
 
@@ -43,6 +43,7 @@ class TransactionManager:
     Attributes:
         coordinator: the steps of the protocol.
         config: as given.
+        staged: the transactions of Spark jobs.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class TransactionManager:
         self._durability = durability
         self._clock = clock
         self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
+        self.staged = StagedTransactions(manager, self.coordinator, self._owners, config.max_timeout_ms)
+        self.coordinator.go_on = self.staged.go_on
         self._guard = threading.Lock()
         self._incarnations: dict[str, Incarnation] = {}
         self._at_rest: dict[str, None] = {}  # ids that no producer uses, in the order of their first use
@@ -147,7 +150,7 @@ class TransactionManager:
             if known.is_anonymous and not _is_open(known):
                 return known
         byte, number = self._owners.take_anonymous()
-        made = self._begun(f"{_ANONYMOUS}{number}", timeout_ms, byte)
+        made = self._begun(f"{ANONYMOUS}{number}", timeout_ms, byte)
         made.is_anonymous = True
         return made
 
@@ -255,6 +258,6 @@ def _check_not_open(incarnation: Incarnation) -> None:
 def _checked_id(given: object) -> str:
     if not isinstance(given, str) or not given or len(given.encode(errors="replace")) > limits.MAX_GROUP_BYTES:
         raise InvalidArgumentError(f"transactional_id={given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
-    if given.removeprefix(_ANONYMOUS).isdigit() and given.startswith(_ANONYMOUS):
+    if given.removeprefix(ANONYMOUS).isdigit() and given.startswith(ANONYMOUS):
         raise InvalidArgumentError(f"transactional_id={given!r} has the form of ids that pylog gives itself; choose another one")
     return given

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pylog.directory.locks import ANONYMOUS_OWNERS, BOOTS, EVERYTHING, OWNERS, PYLOG_LOCK
 from pylog.errors import StorageFailedError, StoreLockedError
 from pylog.fs import FileSystem, LockByte, join
+
+ANONYMOUS: Final = "pylog-anonymous-"  # with a number, the id of transactions without one
 
 
 def lives_elsewhere(fs: FileSystem, root: str, byte: int) -> bool | None:

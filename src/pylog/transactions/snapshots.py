@@ -58,13 +58,22 @@ class _Decisions(NamedTuple):
             mine is its and count == now for (mine, count), (its, now) in zip(self.token, later.token, strict=True)
         )
 
-    def included(self, later: _Decisions) -> list[TransactionMetadata]:
+    def included(self, later: _Decisions, seen: Mapping[TopicPartition, LogState]) -> list[TransactionMetadata]:
         """Returns the transactions to include where their markers are missing.
 
-        One whose decision is not durable yet has no marker anywhere, and a power loss may still take it back.
+        One whose decision is not durable yet has no marker anywhere, and a power loss may still take it back. After a power loss,
+        a store that is open for reading may not know that a decision is durable. A marker shows that it is.
+
+        Args:
+            later: the decisions after the partitions were read.
+            seen: the partitions.
         """
         undurable = {name: state.identity for name, (state, is_durable) in later.prepared.items() if not is_durable}
-        return [state for name, (state, _) in self.prepared.items() if undurable.get(name) != state.identity]
+        return [
+            state
+            for name, (state, _) in self.prepared.items()
+            if undurable.get(name) != state.identity or _has_marker(state, seen)
+        ]
 
 
 class _TopicList(NamedTuple):
@@ -145,7 +154,7 @@ class SnapshotTaker:
         after = self._decisions(topics)
         if not before.is_followed_by(after) or self._topics().token != topics.token:
             return None
-        included = before.included(after)
+        included = before.included(after, seen)
         cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included) for key, state in seen.items()}
         producers = {state.producer_id for state in included}
         offsets = {group_name(name): _with_pending(group, producers) for name, group in groups.items()}
@@ -268,6 +277,12 @@ def _cut(key: TopicPartition, state: LogState, topic_id: str | None, included: l
 def _is_of(found: OpenTransaction, prepared: TransactionMetadata, partition: TopicPartition) -> bool:
     """Returns whether an open transaction of a partition is the one that an id has decided to commit."""
     return partition in prepared.partitions and last_transaction(prepared) == (found.producer_id, found.epoch)
+
+
+def _has_marker(prepared: TransactionMetadata, seen: Mapping[TopicPartition, LogState]) -> bool:
+    """Returns whether a prepared transaction is not open any more in one of its partitions: all of them have data of it."""
+    states = [(key, seen[key]) for key in prepared.partitions if key in seen]
+    return any(not any(_is_of(found, prepared, key) for found in state.open_transactions) for key, state in states)
 
 
 def _group_of(image: Image, name: bytes) -> _GroupRead:

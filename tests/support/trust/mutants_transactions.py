@@ -9,6 +9,7 @@ from support.trust.mutant import Mutant
 _SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
 
 _WAITING: Final = "tests/transactions/test_waiting_readers.py::test_"
+_STAGED: Final = "tests/spark/test_commit_transactions.py::test_"
 _EXPIRY: Final = "tests/transactions/test_expiry.py::test_"
 
 TRANSACTIONS: Final[tuple[Mutant, ...]] = (
@@ -494,9 +495,41 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="users_take_the_ids_of_anonymous_transactions",
         file="pylog/transactions/manager.py",
-        text="    if given.removeprefix(_ANONYMOUS).isdigit() and given.startswith(_ANONYMOUS):\n",
+        text="    if given.removeprefix(ANONYMOUS).isdigit() and given.startswith(ANONYMOUS):\n",
         replacement="    if False:\n",
         tests=("tests/transactions/test_left_open.py::test_ids_that_pylog_gives_itself_are_refused",),
         why="A program's id fences the anonymous transactions of others.",
+    ),
+    Mutant(
+        name="the_micro_batch_of_a_dead_driver_is_aborted",
+        file="pylog/transactions/manager.py",
+        text="        self.coordinator.go_on = self.staged.go_on\n",
+        replacement="",
+        tests=(f"{_STAGED}the_next_program_that_opens_the_directory_completes_the_micro_batch_of_a_dead_driver",),
+        why="Once the query has repeated it, `read_uncommitted` readers see its rows twice.",
+    ),
+    Mutant(
+        name="staged_batches_are_not_transactional",
+        file="pylog/log/writing/append_batches.py",
+        text="        table[ATTRIBUTES] |= attributes_of(producer)\n",
+        replacement="",
+        tests=(f"{_STAGED}no_reader_sees_a_part_of_a_micro_batch_while_it_is_written",),
+        why="Readers see a part of a micro-batch.",
+    ),
+    Mutant(
+        name="the_rows_of_a_micro_batch_are_appended_by_a_fenced_driver",
+        file="pylog/transactions/staged.py",
+        text="            request.check = partial(self._coordinator.check_append, transactional_id, mine, log.partition)\n",
+        replacement="",
+        tests=(f"{_STAGED}a_driver_whose_id_another_program_has_taken_is_fenced_and_its_next_run_finds_what_became_of_it",),
+        why="A driver appends to a transaction that was aborted.",
+    ),
+    Mutant(
+        name="a_snapshot_takes_a_marker_for_undurable",
+        file="pylog/transactions/snapshots.py",
+        text="            if undurable.get(name) != state.identity or _has_marker(state, seen)\n",
+        replacement="            if undurable.get(name) != state.identity\n",
+        tests=(f"{_SNAPSHOTS}a_reader_after_a_power_loss_takes_a_marker_as_proof_of_the_decision",),
+        why="After a power loss, a snapshot of a store that is open for reading has a part of a transaction.",
     ),
 )

@@ -49,7 +49,7 @@ from pylog.record.format import (
 )
 from pylog.record.rows import read_only
 from pylog.record.timestamps import TimestampBounds
-from pylog.record.types import ProducerBatch
+from pylog.record.types import ProducerBatch, attributes_of
 
 _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
@@ -226,6 +226,7 @@ def _number(table: Table, offset: int, leader_epoch: int, producer: ProducerBatc
     if producer is not None:
         table[PRODUCER_ID], table[PRODUCER_EPOCH] = producer.producer_id, producer.epoch
         table[BASE_SEQUENCE] = (producer.sequence + before) & limits.INT32_MAX
+        table[ATTRIBUTES] |= attributes_of(producer)
 
 
 def _write_numbers(data: Bytes, table: Table, append_time: int | None, *, numbered: bool) -> None:
@@ -240,8 +241,9 @@ def _write_numbers(data: Bytes, table: Table, append_time: int | None, *, number
         if numbered:
             numbers = table[[PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE], batch].tolist()
             _PRODUCER.pack_into(view, position + PRODUCER_ID_AT, *numbers)
-        if append_time is not None:
+        if numbered or append_time is not None:
             _SHORT.pack_into(view, position + ATTRIBUTES_AT, table[ATTRIBUTES, batch])
+        if append_time is not None:
             _LONG.pack_into(view, position + MAX_TIMESTAMP_AT, append_time)
         if numbered or append_time is not None:
             end = position + int(table[SIZE, batch])
