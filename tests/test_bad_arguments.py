@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -162,6 +163,16 @@ BAD_APPENDS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]
     "a str as key": (pylog.InvalidRecordError, lambda log: log.append(b"v", "key")),
     "an int": (pylog.InvalidRecordError, lambda log: log.append(5)),
     "a float as timestamp": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=1.5)),
+    "many offsets as an int": (pylog.InvalidArgumentError, lambda log: log.read_many(5)),
+    "many offsets as a str": (pylog.InvalidArgumentError, lambda log: log.read_many("5")),
+    "many offsets, one a str": (pylog.InvalidArgumentError, lambda log: log.read_many([0, "1"])),
+    "many offsets, one missing": (pylog.InvalidArgumentError, lambda log: log.read_many(pa.array([0, None]))),
+    "many offsets as floats": (pylog.InvalidArgumentError, lambda log: log.read_many(np.array([0.0]))),
+    "many offsets in two dimensions": (pylog.InvalidArgumentError, lambda log: log.read_many(np.array([[0]]))),
+    "many offsets, one negative": (pylog.OffsetOutOfRangeError, lambda log: log.read_many(np.array([0, -1]))),
+    "many offsets, one of 64 bits": (pylog.InvalidArgumentError, lambda log: log.read_many(np.array([1 << 63], np.uint64))),
+    "many offsets, one beyond": (pylog.OffsetOutOfRangeError, lambda log: log.read_many([0, 99])),
+    "many offsets without a column": (pylog.InvalidArgumentError, lambda log: log.read_many([0], columns=[])),
     "a time before 1970": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=-2)),
     "a time beyond 64 bits": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=2**64)),
     "headers that are none": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers=5)),

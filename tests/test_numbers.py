@@ -116,6 +116,7 @@ def calls_of(given: Given) -> Calls:
             "Log.delete_records.before": log.delete_records,
             "Log.truncate.end": lambda value: log.truncate(value) if value else None,
             "Log.read.offset": log.read,
+            "Log.read_many.offsets": lambda value: log.read_many([value]),
             "Log.scan.start": lambda value: few(log.scan(value)),
             "Log.scan.end": lambda value: few(log.scan(end=value)),
             "Log.scan.max_rows": lambda value: few(log.scan(max_rows=value)),

@@ -50,6 +50,7 @@ class AsyncLog(InThreads[Log]):
     delete_records = in_thread(Log.delete_records)
     truncate = in_thread(Log.truncate)
     read = in_thread(Log.read)
+    read_many = in_thread(Log.read_many)
     offset_for_timestamp = in_thread(Log.offset_for_timestamp)
 
     async def start_offset(self) -> int:

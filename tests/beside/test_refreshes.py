@@ -27,6 +27,7 @@ SEEN: dict[str, Callable[[Store, Log, int], int]] = {
     "end_offset": lambda _, log, __: log.end_offset - 1,
     "stable_offset": lambda _, log, __: log.stable_offset - 1,
     "read": lambda _, log, last: log.read(last).offset,
+    "read_many": lambda _, log, last: log.read_many([last], columns=["offset"])["offset"][0].as_py(),
     "scan": lambda _, log, last: max(frame["offset"][-1].as_py() for frame in log.scan(last - 1)),
     "records": lambda _, log, last: max(record.offset for record in log.records(last - 1, isolation_level="read_committed")),
     "offset_for_timestamp": lambda _, log, last: getattr(log.offset_for_timestamp(TIME + last), "offset", -1),

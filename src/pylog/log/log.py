@@ -20,14 +20,7 @@ from pylog.notebook import ShownAsTable, ShownTable
 from pylog.record.builder import rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.from_arrow import rows_from_arrow
-from pylog.record.types import (
-    BatchMetadata,
-    Header,
-    OffsetAndTimestamp,
-    ProducerBatch,
-    Record,
-    check_producer_batch,
-)
+from pylog.record.types import BatchMetadata, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 from pylog.snapshot import Snapshot
 
 
@@ -257,6 +250,26 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         """
         known = type(offset) is int and 0 <= offset <= limits.INT64_MAX
         return self._partition_log.read(offset if known else offset_given("offset", offset))
+
+    def read_many(
+        self, offsets: Any, *, columns: Sequence[str] = DEFAULT_COLUMNS, isolation_level: str = "read_uncommitted"
+    ) -> pa.Table:
+        """Returns the records at many offsets as one Arrow table, in the order of the offsets.
+
+        Args:
+            offsets: a list or an array of integers, in any order; one that is repeated gives its row again.
+            columns: as for `scan`.
+            isolation_level: as for `scan`.
+
+        Returns:
+            A row for each offset that has a record; none for one in a gap left by compaction or a marker.
+
+        Raises:
+            PylogError: as `read`.
+
+        Cost: each batch with one of the offsets is checked and decoded once: 0.1 to 2 µs an offset, in batches of 16 KiB.
+        """
+        return self._partition_log.read_many(offsets, columns=columns, isolation_level=isolation_level)
 
     def scan(
         self,

@@ -62,8 +62,8 @@ class PartitionLog:
         partition, directory, clock: the topic and the number, the partition's directory, and the given clock.
         counters, fetches: of what this process did to the log, and of what its consumers fetched.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
-        read, scan, records, follow, follow_in_slices, wait_for, offset_for_timestamp, size_between, split_offsets, answer: the
-            methods of the log's `Queries`.
+        read, read_many, scan, records, follow, follow_in_slices, wait_for, offset_for_timestamp, size_between, split_offsets,
+            answer: the methods of the log's `Queries`.
     """
 
     def __init__(self, source: Source, clock: Clock, context: LogContext) -> None:
@@ -87,7 +87,7 @@ class PartitionLog:
         self.read, self.scan, self.records, self.follow = queries.read, queries.scan, queries.records, queries.follow
         self.follow_in_slices = queries.follow_in_slices
         self.answer, self.wait_for, self.offset_for_timestamp = queries.answer, queries.wait_for, queries.offset_for_timestamp
-        self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
+        self.size_between, self.split_offsets, self.read_many = queries.size_between, queries.split_offsets, queries.read_many
         trace_tier(self.partition, self._state.remote_offsets)
 
     def __repr__(self) -> str:

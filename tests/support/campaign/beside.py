@@ -271,6 +271,12 @@ def follow(reader: Reader) -> None:
             reader.judge(offset, value)
 
 
+def read_many(reader: Reader) -> None:
+    asked = range(reader.begin(), reader.board.end - CUT)[::-3]
+    for offset, value in _frames(iter(reader.log.read_many(asked, isolation_level=reader.isolation()).to_batches())):
+        reader.judge(offset, value)
+
+
 def offset_for_timestamp(reader: Reader) -> None:
     asked = reader.begin()
     found = reader.log.offset_for_timestamp(TIME + asked * 10, isolation_level=reader.isolation())
@@ -389,6 +395,7 @@ Read = Callable[[Reader], None]
 # Each public method: the function that calls it here, or why it is called nowhere here.
 LOG: Final[dict[str, Read | str]] = {
     "read": read,
+    "read_many": read_many,
     "records": records,
     "scan": scan,
     "follow": follow,

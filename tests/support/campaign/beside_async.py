@@ -25,7 +25,17 @@ ALSO_ASYNC: Final = {  # see `read_async` for the others
         *("check", "verify", "metrics", "producer", "consumer", "close"),
     ),
     "AsyncLog": (
-        *("append", "append_many", "append_arrow", "flush", "delete_records", "truncate", "read", "offset_for_timestamp"),
+        *(
+            "append",
+            "append_many",
+            "append_arrow",
+            "flush",
+            "delete_records",
+            "truncate",
+            "read",
+            "read_many",
+            "offset_for_timestamp",
+        ),
     ),
 }
 

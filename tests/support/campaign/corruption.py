@@ -495,6 +495,9 @@ class Laboratory:
         for record in self._specimen.records[self._count % 29 :: 29]:
             if log.read(record.offset) != record:
                 yield f"reading offset {record.offset} gave something else"
+        some = self._specimen.records[self._count % 5 :: 5]
+        if log.read_many([record.offset for record in some])["value"].to_pylist() != [record.value for record in some]:
+            yield "reading many offsets gave something else"
         for timestamp, answer in self._specimen.searches[self._count % 19 :: 19]:
             if log.offset_for_timestamp(timestamp) != answer:
                 yield f"searching for time {timestamp} gave something else than {answer}"

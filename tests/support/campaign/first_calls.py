@@ -63,6 +63,7 @@ CALLS: Final[dict[str, Callable[[Any], object]]] = {
     "topics": lambda store: store.topics(),
     "topic": lambda store: store.topic("t"),
     "read": lambda store: store.log("t").read(30),
+    "read_many": lambda store: store.log("t").read_many(range(40), columns=["offset", "headers"]),
     "records": lambda store: list(store.log("t", 1).records()),
     "scan": lambda store: list(store.log("t").scan(columns=["offset", "headers", "value"])),
     "committed": lambda store: list(store.log("t").scan(isolation_level="read_committed")),

@@ -310,6 +310,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "Log.follow": lambda s: list(s.log.follow(_start(s), timeout_ms=1)),
     "Log.offset_for_timestamp": lambda s: s.log.offset_for_timestamp(s.number),
     "Log.read": lambda s: s.log.read(_start(s)),
+    "Log.read_many": lambda s: s.log.read_many([_start(s)] * 40),
     "Log.records": lambda s: list(s.log.records()),
     "Log.scan": lambda s: list(s.log.scan()),
     "Log.size_between": lambda s: s.log.size_between(_start(s), s.log.end_offset),

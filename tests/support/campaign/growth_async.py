@@ -45,6 +45,7 @@ def _async_log(s: Scene) -> None:
     s.run(log.append_many([b"x" * 100] * 50))
     s.run(log.append_arrow(TABLE))
     s.run(log.read(first))
+    s.run(log.read_many([first]))
     s.run(log.offset_for_timestamp(s.number))
     s.run(_read_async(log, first))
     s.run(log.truncate(first))
@@ -74,4 +75,5 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     **dict.fromkeys([f"AsyncLog.{name}" for name in ("append", "append_many", "append_arrow", "read", "records")], _async_log),
     **dict.fromkeys([f"AsyncLog.{name}" for name in ("scan", "follow", "truncate", "delete_records")], _async_log),
     "AsyncLog.offset_for_timestamp": _async_log,
+    "AsyncLog.read_many": _async_log,
 }

@@ -483,6 +483,7 @@ LOG: Final[dict[str, dict[str, Case]]] = {
     "delete_records": {"first": _in_log("delete_records", 2)},
     "truncate": {"first": _in_log("truncate", 8)},
     "read": {"first": _in_log("read", 3), "beyond": _in_log("read", 99)},
+    "read_many": {"first": _in_log("read_many", [3, 1]), "beyond": _in_log("read_many", [99])},
     "offset_for_timestamp": {"first": _in_log("offset_for_timestamp", 0)},
     "start_offset": {"first": _in_log("start_offset")},
     "end_offset": {"first": _in_log("end_offset")},

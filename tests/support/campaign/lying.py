@@ -85,6 +85,7 @@ def _asked(log: pylog.Log) -> None:
         for offset in {start, (start + end) // 2, end - 1, end, 0, 5, 88, 121, 1 << 31, (1 << 63) - 1}:
             for call in (
                 lambda at=offset: log.read(at),
+                lambda at=offset: log.read_many([at, start]),
                 lambda at=offset: _drained(log.scan(at, max_rows=10)),
                 lambda at=offset: list(itertools.islice(log.records(at, isolation_level="read_committed"), 10)),
                 lambda at=offset: log.offset_for_timestamp(at),

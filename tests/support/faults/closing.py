@@ -162,6 +162,7 @@ CALLS: Final[dict[str, Call]] = {
     "facts": lambda store: (store.log("t").durable_offset, store.log("t").config, store.log("t").recovery_report),
     "remote_offsets": lambda store: store.log("t").remote_offsets,
     "start_and_end_offsets": lambda store: (store.start_and_end_offsets([PLACE]), store.recovery_report),
+    "read_many": lambda store: store.log("t").read_many([39, 0, *range(10, 30)]),
     "offset_for_timestamp": lambda store: store.log("t").offset_for_timestamp(0),
     "split_offsets": lambda store: store.log("t").split_offsets(0, 40, 500),
     "size_between": lambda store: store.log("t").size_between(0, 40),

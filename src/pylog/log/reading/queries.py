@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from threading import get_ident
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from pylog.clock import Clock
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.fs import Gate
 from pylog.log.arguments import check_scan, is_committed, offset_given
-from pylog.log.reading import following, lookup, planning, reader
+from pylog.log.reading import following, lookup, many_offsets, planning, reader
 from pylog.log.reading.following import Ends
 from pylog.log.reading.lookup import Answer, TimeSearch
 from pylog.log.reading.outline import outline_of
@@ -155,6 +155,18 @@ class Queries:
         """Yields the records of a range as `Record` objects."""
         frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify, snapshot=snapshot)
         return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self._partition)))
+
+    def read_many(
+        self, offsets: Any, *, columns: Sequence[str] = DEFAULT_COLUMNS, isolation_level: str = "read_uncommitted"
+    ) -> pa.Table:
+        """Returns the records at some offsets, as `Log.read_many`."""
+        committed = check_scan(columns, isolation_level, 1)
+        wanted = many_offsets.offsets_of(offsets)
+
+        def question(state: LogState) -> pa.Table:
+            return many_offsets.read_many(state, self._partition, wanted, columns, committed=committed)
+
+        return self.answer(question, committed=committed)
 
     def offset_for_timestamp(
         self, timestamp: int | datetime, *, isolation_level: str = "read_uncommitted"

@@ -30,6 +30,7 @@ from pylog.segment.segment import LogSegment
 
 Renew = Callable[[LogState, PylogError, int], LogState]
 Check = Callable[[Table], None]
+Pick = Callable[[Table], Table]
 
 
 def visible(buffer: Bytes, table: Table, aborted: NDArray[np.bool_] | None) -> Table:
@@ -56,6 +57,7 @@ def scan(
     renew: Renew | None = None,
     check: Check | None = None,
     is_left_out: IsLeftOut | None = None,
+    pick: Pick | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields Arrow batches of the wanted records, of at most `max_rows` rows each. Memory does not grow with the range.
 
@@ -67,13 +69,14 @@ def scan(
         renew: receives the state, an error and the end of the range; returns the current state to continue with, or raises.
         check: called with the batches of each region after they were read; raises to refuse their records.
         is_left_out: as for `TransactionOutcomes`.
+        pick: selects the batches of a region that are decoded; by default all.
 
     Raises:
         InvalidArgumentError: at once, for unknown columns.
     """
     rows = min(max_rows, limits.INT32_MAX)
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=rows, verify=verify)
-    reading = _Reading(wanted, decoder, committed, check, is_left_out)
+    reading = _Reading(wanted, decoder, committed, check, is_left_out, pick)
     return reading.frames(state) if renew is None else reading.frames_of_a_changing_log(state, renew)
 
 
@@ -87,12 +90,14 @@ class _Reading:
         committed: bool,
         check: Check | None,
         is_left_out: IsLeftOut | None,
+        pick: Pick | None,
     ) -> None:
         self._wanted = wanted  # the remaining range
         self._decoder = decoder
         self._committed = committed
         self._check = check
         self._is_left_out = is_left_out
+        self._pick = pick
 
     def frames_of_a_changing_log(self, state: LogState, renew: Renew) -> Iterator[pa.RecordBatch]:
         """Yields the frames. If segments were replaced during the scan, it continues in the new ones."""
@@ -116,7 +121,8 @@ class _Reading:
                 aborted, unknown = (None, None) if outcomes is None else outcomes.known(buffer, table)
                 known = table if unknown is None or aborted is None else np.ascontiguousarray(table[:, : aborted.size])
                 try:
-                    yield from self._decoder.feed(buffer, visible(buffer, known, aborted))
+                    shown = visible(buffer, known, aborted)
+                    yield from self._decoder.feed(buffer, shown if self._pick is None else self._pick(shown))
                 except PylogError as error:
                     self._has_reached(error.offset or 0)  # the records before it were returned
                     error.position = (error.position or 0) + shift
