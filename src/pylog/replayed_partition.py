@@ -23,7 +23,7 @@ from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.log.state import LogState
 from pylog.record.few import Piece, few_rows
-from pylog.record.types import ProducerBatch
+from pylog.record.types import OpenTransaction, ProducerBatch
 from pylog.segment.segment import LogSegment
 from pylog.skipped import Skipped
 
@@ -107,6 +107,15 @@ class ReplayedPartition(Generic[Image]):
     def check_open(self) -> None:
         """Raises ClosedError when its store is closed."""
         self._log.snapshot()
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...] | None:
+        """Returns the transactions that are open at the end of the image, which the caller has locked.
+
+        Returns:
+            None if records were appended since the image was read.
+        """
+        state = self._log.snapshot(committed=True)
+        return state.open_transactions if state.end_offset == self._position else None
 
     # ---- catching up ---------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -12,6 +15,7 @@ from pylog.log.arguments import rows_of
 from pylog.record.types import TransactionalBatch
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
+from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.records import format_key
 from support.transactional import committed, coordinator_of, count_open, new_store, opened
 
@@ -199,3 +203,129 @@ def test_the_marker_of_an_orphan_is_durable(fs: MemoryFileSystem, store: Store) 
     with opened(fs) as other:
         state = manager_of(other).log("out", 0).snapshot()
         assert (count_open(other, "out"), state.durable_offset) == (0, state.end_offset)
+
+
+# ---- ids do not wait for each other --------------------------------------------------------------------------------------------
+
+
+def init_in_which(store: Store, slow: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a function run inside the `init` of the id `slow`."""
+    init = TransactionCoordinator.init
+
+    def waits(self: TransactionCoordinator, transactional_id: str, timeout_ms: int) -> object:
+        if transactional_id == "slow":
+            slow()
+        return init(self, transactional_id, timeout_ms)
+
+    monkeypatch.setattr(TransactionCoordinator, "init", waits)
+
+
+def in_thread(call: Callable[[], object]) -> bool:
+    """Returns whether a call in another thread ends while this thread waits for it."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(5)
+    return not thread.is_alive()
+
+
+def quick_uses(store: Store) -> dict[str, Callable[[], object]]:
+    def use(transactional_id: str | None) -> None:
+        with store.transaction(transactional_id) as transaction:
+            transaction.append("out", b"quick", partition=0)
+
+    def use_a_producer() -> None:
+        with store.producer(transactional_id="quick") as producer:
+            producer.init_transactions()
+
+    return {
+        "another id": lambda: use("quick"),
+        "no id": lambda: use(None),
+        "a producer": use_a_producer,
+        "a tick": store.tick,
+        "the list": store.transactions.list,
+    }
+
+
+@pytest.mark.parametrize("use", ["another id", "no id", "a producer", "a tick", "the list"])
+@pytest.mark.parametrize("first", ["transaction", "producer"])
+def test_an_id_that_waits_in_its_init_holds_up_nothing_else(
+    store: Store, monkeypatch: pytest.MonkeyPatch, first: str, use: str
+) -> None:
+    ended: list[bool] = []
+    init_in_which(store, lambda: ended.append(in_thread(quick_uses(store)[use])), monkeypatch)
+    if first == "transaction":
+        store.transaction("slow").abort()
+    else:
+        with store.producer(transactional_id="slow") as producer:
+            producer.init_transactions()
+    assert ended == [True]
+
+
+def test_a_second_use_of_an_id_waits_for_its_init_and_is_then_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = threading.Event()
+
+    def second() -> None:
+        with pytest.raises(pylog.InvalidTransactionStateError, match="open transaction in this store"):
+            store.transaction("slow")
+        refused.set()
+
+    def slow() -> None:
+        threading.Thread(target=second, daemon=True).start()
+        assert not refused.wait(0.05)
+
+    init_in_which(store, slow, monkeypatch)
+    transaction = store.transaction("slow")
+    assert refused.wait(5)
+    transaction.append("out", b"first", partition=0)
+    transaction.commit()
+    assert committed(store, "out") == [b"first"]
+
+
+def test_an_id_whose_init_has_failed_can_be_used_again_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [pylog.StoreLockedError("busy"), pylog.StoreLockedError("busy again")]
+
+    def fails() -> None:
+        if failures:
+            raise failures.pop()
+
+    init_in_which(store, fails, monkeypatch)
+    with pytest.raises(pylog.StoreLockedError) as caught:
+        store.transaction("slow")
+    with pytest.raises(pylog.StoreLockedError):  # while the first error, and so its frames, are alive
+        store.transaction("slow")
+    assert str(caught.value) == "busy again"
+    with store.transaction("slow") as transaction:
+        transaction.append("out", b"x", partition=0)
+    assert committed(store, "out") == [b"x"]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_an_instance_that_stands_still_in_its_commit_does_not_take_the_numbers_of_a_newer_one(
+    fs: MemoryFileSystem, store: Store, ends: str
+) -> None:
+    write_marker = TransactionCoordinator._write_marker
+    newer = opened(fs)
+    values = [b"newest", b"newer"]
+
+    def stands_still(self: TransactionCoordinator, *given: Any) -> None:
+        while values and self is coordinator_of(store):
+            value = values.pop()
+            with newer.transaction("billing") as transaction:  # the first one finishes the older transaction
+                transaction.append("out", value, partition=0)
+        write_marker(self, *given)
+
+    older = store.transaction("billing")
+    older.append("out", b"older", partition=0)
+    older.flush()
+    with patch.object(TransactionCoordinator, "_write_marker", stands_still):
+        getattr(older, ends)()
+    assert older.outcome == f"{ends}ed".replace("commited", "committed")
+    fenced = store.transaction("billing")
+    fenced.append("out", b"fenced", partition=0)
+    with pytest.raises(pylog.ProducerFencedError):
+        fenced.commit()
+    with newer.transaction("billing") as transaction:
+        transaction.append("out", b"last", partition=0)
+    found = committed(store, "out")
+    assert found == sorted([b"newer", b"newest", b"last", *([b"older"] if ends == "commit" else [])])
+    newer.close()

@@ -134,6 +134,33 @@ def test_a_commit_between_the_partitions_repeats_the_attempt(store: Store) -> No
     assert found.offsets("group")[TopicPartition("in", 0)].offset == 3
 
 
+def test_an_offset_of_the_next_transaction_of_an_id_is_not_taken_for_one_of_the_decided_transaction(store: Store) -> None:
+    """Both have the same producer id. The decided one is finished, and the next one begins, before the groups are read."""
+    commit(store, "billing", b"1")
+    with stop_after_markers(0):
+        commit(store, "billing", b"2")
+    read_groups = snapshots.SnapshotTaker._groups
+    undecided: list[Transaction] = []
+
+    def begin_the_next(taker: snapshots.SnapshotTaker, *given: Any) -> Any:
+        if not undecided:
+            undecided.append(store.transaction("billing"))
+            write(undecided[0], b"3")
+            undecided[0].send_offsets("group", {("in", 0): 3})
+            with (
+                patch.object(TransactionCoordinator, "prepare_commit", side_effect=pylog.ClosedError("before the decision")),
+                pytest.raises(pylog.ClosedError),
+            ):
+                undecided[0].commit()
+        return read_groups(taker, *given)
+
+    with patch.object(snapshots.SnapshotTaker, "_groups", begin_the_next):
+        found = store.snapshot()
+    assert values(store, found) == [b"1", b"1", b"1", b"2", b"2", b"2"]
+    assert found.offsets("group")[TopicPartition("in", 0)].offset == 2
+    undecided[0].abort()
+
+
 def test_a_store_that_is_open_for_reading_gives_up_after_a_tenth_of_a_second_of_commits(
     fs: MemoryFileSystem, store: Store
 ) -> None:

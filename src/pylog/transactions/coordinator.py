@@ -109,11 +109,11 @@ class TransactionCoordinator:
         if state is None or state.identity != mine or state.state is not TransactionState.ONGOING:
             return False
         name = state.transactional_id
-        ended = self.finish(name, abort=True)
+        self.finish(name, abort=True)
 
         def renewed(current: TransactionMetadata | None) -> TransactionMetadata | None:
-            if current is None or current != ended or not current.state.is_complete:
-                return None
+            if current is None or not current.state.is_complete or states.last_transaction(current) != mine:
+                return None  # a newer instance has the id
             return states.init(
                 current,
                 name,

@@ -89,6 +89,11 @@ class Incarnation:
         self._next = self._coordinator.init(self.transactional_id, self._timeout_ms)
 
     @property
+    def is_initialised(self) -> bool:
+        """Whether `init` has returned once."""
+        return self._last is not None or self._next is not None
+
+    @property
     def is_dropped(self) -> bool:
         """Whether the object of the last transaction does not exist any more."""
         return self.current is not None and self.current() is None
@@ -173,7 +178,7 @@ class Incarnation:
         """
         owner = TransactionOwner.of(self.owner_byte, level)
         with self._lock, self._in_open_store():
-            if self._last is None and self._next is None:
+            if not self.is_initialised:
                 self.init()
             try:
                 return self._begin(partitions, owner)
@@ -255,8 +260,11 @@ class Incarnation:
         self._take_next(mine, self._coordinator.write_markers(prepared))
 
     def _take_next(self, mine: ProducerIdAndEpoch, state: TransactionMetadata | None) -> None:
-        """Takes the numbers of the next transaction, unless another thread has begun that already."""
-        if state is not None and state.state.is_complete and self._last == mine:
+        """Takes the numbers of the next transaction, unless another thread has begun that already.
+
+        The state may be of a later transaction, which a newer instance has completed meanwhile: its numbers belong to that one.
+        """
+        if state is not None and state.state.is_complete and states.last_transaction(state) == mine and self._last == mine:
             self._next = state.identity
 
     # ---- offsets -------------------------------------------------------------------------------------------------------------

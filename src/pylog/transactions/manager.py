@@ -24,6 +24,7 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
+from pylog.transactions.named_locks import NamedLocks
 from pylog.transactions.owners import ANONYMOUS, TransactionOwners
 from pylog.transactions.staged import StagedTransactions
 from pylog.transactions.states import is_timed_out
@@ -59,7 +60,8 @@ class TransactionManager:
         self.coordinator = TransactionCoordinator(manager, config, clock, self._owners)
         self.staged = StagedTransactions(manager, self.coordinator, self._owners, config.max_timeout_ms)
         self.coordinator.go_on = self.staged.go_on
-        self._guard = threading.Lock()
+        self._guard = threading.Lock()  # for moments: no step of a transaction is made under it
+        self._uses_of_ids = NamedLocks()
         self._incarnations: dict[str, Incarnation] = {}
         self._at_rest: dict[str, None] = {}  # ids that no producer uses, in the order of their first use
         self._expiry = RareCheck(_EXPIRY_INTERVAL_MS)
@@ -77,12 +79,21 @@ class TransactionManager:
         timeout = checked_int("timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
         size = checked_int("buffer_bytes", buffer_bytes, 0, limits.INT64_MAX)
         level = self.level(durability)
+        if transactional_id is None:
+            with self._guard:
+                return _new(self._anonymous(timeout), level, compression, size)
+        name = _checked_id(transactional_id)
         with self._guard:
-            if transactional_id is None:
-                incarnation = self._anonymous(timeout)
-            else:
-                incarnation = self._of(_checked_id(transactional_id), timeout)
-            return _new(incarnation, level, compression, size)
+            known = self._incarnations.get(name)
+            if known is not None and known.is_initialised:
+                _check_not_open(known)
+                return _new(known, level, compression, size)
+        with self._uses_of_ids.of(name):  # not the guard: an init may wait for a lock or a disk, and other ids must not
+            with self._guard:
+                incarnation = self._of(name, timeout)
+                made = _new(incarnation, level, compression, size)
+            _initialise(incarnation)
+            return made
 
     # ---- the transactions of a producer --------------------------------------------------------------------------------------
 
@@ -99,15 +110,16 @@ class TransactionManager:
         """Begins a new use of an id, which fences all others, those in this store too."""
         byte = self._owners.take()
         made = Incarnation(transactional_id, timeout_ms, byte, self._manager, self._offsets, self.coordinator)
-        with self._guard:  # so that of two calls at once, the later one is the one that is known
+        with self._uses_of_ids.of(transactional_id):  # so that of two calls at once, the later one is the one that is known
             try:
                 made.init()
             except BaseException:
                 self._owners.release(byte)
                 raise
-            fenced = self._incarnations.get(transactional_id)
-            self._incarnations[transactional_id] = made
-            self._at_rest.pop(transactional_id, None)
+            with self._guard:
+                fenced = self._incarnations.get(transactional_id)
+                self._incarnations[transactional_id] = made
+                self._at_rest.pop(transactional_id, None)
         if fenced is not None:
             self._owners.release(fenced.owner_byte)
         return made
@@ -128,10 +140,8 @@ class TransactionManager:
         known = self._incarnations.get(transactional_id)
         if known is None:
             self._let_go()
-            made = self._begun(transactional_id, timeout_ms, self._owners.take())
-            made.init()
             self._at_rest[transactional_id] = None
-            return made
+            return self._begun(transactional_id, timeout_ms, self._owners.take())
         _check_not_open(known)
         return known
 
@@ -241,6 +251,16 @@ def _new(incarnation: Incarnation, level: Durability, compression: str | None, b
     made = new_transaction(incarnation, level, compression, buffer_bytes)
     incarnation.current = ref(made)
     return made
+
+
+def _initialise(incarnation: Incarnation) -> None:
+    """Fences older instances of an id whose first transaction in this store has been created, unless an earlier call has."""
+    try:
+        if not incarnation.is_initialised:
+            incarnation.init()
+    except BaseException:
+        incarnation.current = None  # its caller never gets it
+        raise
 
 
 def _is_open(incarnation: Incarnation) -> bool:

@@ -84,10 +84,18 @@ class _TopicList(NamedTuple):
 
 
 class _PendingOffset(NamedTuple):
-    """An offset that an open transaction would commit."""
+    """An offset that an open transaction would commit.
+
+    Attributes:
+        record_offset: of its record.
+        transaction: the open transaction. Its producer id alone would not do: the next transaction of an id has the same one.
+        log: the partition of `__consumer_offsets` in which the transaction is open.
+        partition, committed: the offset.
+    """
 
     record_offset: int
-    producer_id: int
+    transaction: OpenTransaction
+    log: TopicPartition
     partition: TopicPartition
     committed: OffsetAndMetadata
 
@@ -152,12 +160,13 @@ class SnapshotTaker:
         seen = dict(self._seen(_partitions_of(topics, wanted, self._manager.path)))
         groups = self._groups(topics, asked)
         after = self._decisions(topics)
+        if groups is None:
+            return None
         if not before.is_followed_by(after) or self._topics().token != topics.token:
             return None
         included = before.included(after, seen)
         cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included) for key, state in seen.items()}
-        producers = {state.producer_id for state in included}
-        offsets = {group_name(name): _with_pending(group, producers) for name, group in groups.items()}
+        offsets = {group_name(name): _with_pending(group, included) for name, group in groups.items()}
         return Snapshot(taken_ms, cuts, offsets, has_all_groups=asked is None)
 
     # ---- topics and partitions -------------------------------------------------------------------------------------------------
@@ -234,25 +243,32 @@ class SnapshotTaker:
 
     # ---- groups ----------------------------------------------------------------------------------------------------------------
 
-    def _groups(self, topics: _TopicList, asked: Collection[bytes] | None) -> dict[bytes, _GroupRead]:
+    def _groups(self, topics: _TopicList, asked: Collection[bytes] | None) -> dict[bytes, _GroupRead] | None:
+        """Returns the groups; None if transactions with offsets began or ended meanwhile."""
         found: dict[bytes, _GroupRead] = {name: _GroupRead({}, []) for name in asked or ()}
         if asked is not None and not asked:
             return found
         topic = topics.by_name.get(OFFSETS_TOPIC)
         for number in () if topic is None else topic.partition_ids:
             with suppress(UnknownTopicOrPartitionError):  # not created yet: it has no records
-                self._take_groups(self._offsets.partition(number), asked, found)
+                if not self._take_groups(self._offsets.partition(number), asked, found):
+                    return None
         return found
 
-    def _take_groups(self, partition: OffsetsPartition, asked: Collection[bytes] | None, into: dict[bytes, _GroupRead]) -> None:
+    def _take_groups(self, partition: OffsetsPartition, asked: Collection[bytes] | None, into: dict[bytes, _GroupRead]) -> bool:
         unwritten = self._is_unwritten(partition.directory)  # before the records are read
         if unwritten and partition.directory in self._unwritten:
-            return  # it has no records
+            return True  # it has no records
         with partition.image() as image:
             if unwritten and not image.groups:
                 self._unwritten[partition.directory] = image
             names = image.groups if asked is None else [name for name in asked if name in image.groups]
-            into.update({name: _group_of(image, name) for name in list(names)})
+            opened = partition.open_transactions() if image.pending else ()
+            if opened is None:
+                return False
+            log = TopicPartition(OFFSETS_TOPIC, partition.number)
+            into.update({name: _group_of(image, name, log, opened) for name in list(names)})
+        return True
 
 
 def _partitions_of(topics: _TopicList, wanted: list[str] | None, path: str) -> Iterator[TopicPartition]:
@@ -285,20 +301,20 @@ def _has_marker(prepared: TransactionMetadata, seen: Mapping[TopicPartition, Log
     return any(not any(_is_of(found, prepared, key) for found in state.open_transactions) for key, state in states)
 
 
-def _group_of(image: Image, name: bytes) -> _GroupRead:
+def _group_of(image: Image, name: bytes, log: TopicPartition, opened: Iterable[OpenTransaction]) -> _GroupRead:
     group, pending = image.groups[name], list[_PendingOffset]()
-    for producer_id, entries in image.pending.items():
-        for (owner, key), entry in entries.items():
+    for transaction in opened:
+        for (owner, key), entry in image.pending.get(transaction.producer_id, {}).items():
             committed = group.entries.get(key)
             if owner == name and (committed is None or committed.record_offset < entry.record_offset):
                 offset = parse_offset(entry.value).committed
-                pending.append(_PendingOffset(entry.record_offset, producer_id, parse_partition_key(key), offset))
-    return _GroupRead(dict(group.offsets()), sorted(pending))
+                pending.append(_PendingOffset(entry.record_offset, transaction, log, parse_partition_key(key), offset))
+    return _GroupRead(dict(group.offsets()), sorted(pending, key=lambda each: each.record_offset))
 
 
-def _with_pending(group: _GroupRead, producers: Collection[int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Returns the offsets of a group with those that the transactions of some producers have committed."""
+def _with_pending(group: _GroupRead, included: list[TransactionMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns the offsets of a group with those that some transactions have committed."""
     for pending in group.pending:
-        if pending.producer_id in producers:
+        if any(_is_of(pending.transaction, each, pending.log) for each in included):
             group.committed[pending.partition] = pending.committed
     return group.committed

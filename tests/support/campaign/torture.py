@@ -33,6 +33,11 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
         "members of a group that copy in transactions, killed, stopped and replaced: each record once",
     ),
     "bank": ("bank:run", {}, "transfers in transactions by processes that are killed: each snapshot has the same total"),
+    "histories": (
+        "transaction_traffic:run",
+        {},
+        "random transactions of several processes that are killed, stopped and fenced; one history, checked for anomalies",
+    ),
     "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),

@@ -10,6 +10,7 @@ _SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
 
 _WAITING: Final = "tests/transactions/test_waiting_readers.py::test_"
 _STAGED: Final = "tests/spark/test_commit_transactions.py::test_"
+_GUARDS: Final = "tests/transactions/test_guards.py::test_"
 _EXPIRY: Final = "tests/transactions/test_expiry.py::test_"
 
 TRANSACTIONS: Final[tuple[Mutant, ...]] = (
@@ -531,5 +532,37 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         replacement="            if undurable.get(name) != state.identity\n",
         tests=(f"{_SNAPSHOTS}a_reader_after_a_power_loss_takes_a_marker_as_proof_of_the_decision",),
         why="After a power loss, a snapshot of a store that is open for reading has a part of a transaction.",
+    ),
+    Mutant(
+        name="an_id_holds_up_all_others",
+        file="pylog/transactions/manager.py",
+        text="        with self._uses_of_ids.of(name):",
+        replacement='        with self._uses_of_ids.of(""):',
+        tests=("tests/transactions/test_guards.py::test_an_id_that_waits_in_its_init_holds_up_nothing_else",),
+        why="While one id waits for another process, no transaction of another id can begin.",
+    ),
+    Mutant(
+        name="a_failed_init_leaves_its_id_in_use",
+        file="pylog/transactions/manager.py",
+        text="        incarnation.current = None  # its caller never gets it\n",
+        replacement="        pass\n",
+        tests=("tests/transactions/test_guards.py::test_an_id_whose_init_has_failed_can_be_used_again_at_once",),
+        why="After a failed first use, an id is refused as if a transaction of it was open.",
+    ),
+    Mutant(
+        name="a_pending_offset_is_matched_by_its_producer_only",
+        file="pylog/transactions/snapshots.py",
+        text="        if any(_is_of(pending.transaction, each, pending.log) for each in included):\n",
+        replacement="        if any(pending.transaction.producer_id == each.producer_id for each in included):\n",
+        tests=(f"{_SNAPSHOTS}an_offset_of_the_next_transaction_of_an_id_is_not_taken_for_one_of_the_decided_transaction",),
+        why="A snapshot has the committed offset of a transaction without its records.",
+    ),
+    Mutant(
+        name="an_instance_takes_the_numbers_of_a_newer_one",
+        file="pylog/transactions/incarnation.py",
+        text=" and states.last_transaction(state) == mine and self._last == mine:",
+        replacement=" and self._last == mine:",
+        tests=(f"{_GUARDS}an_instance_that_stands_still_in_its_commit_does_not_take_the_numbers_of_a_newer_one",),
+        why="A process that was stopped in a commit goes on next to the instance that has fenced it.",
     ),
 )
