@@ -47,6 +47,7 @@ OPENERS = {
     "tools/repair.py": "records, in pieces",
 }
 READERS = {
+    "archive/uploader.py": "records: a sealed segment is mapped",
     "groups/plan_file.py": "a plan, which a user names on the command line",
     "objects/aiven_keys.py": "a key in a PEM file, which a user names",
     "segment/log_file.py": "records: a sealed segment is mapped",
@@ -265,7 +266,9 @@ DENSE: dict[str, Callable[[int], bytes]] = {
     "index/kinds.py:TIMES": lambda count: b"".join(struct.pack(">qi", number, number) for number in range(count)),
     "index/kinds.py:TRANSACTIONS": aborted,
 }
-SMALL = {  # kinds of at most a megabyte, which are not decoded into many objects
+SMALL = {
+    "archive/settings.py:KNOWN",
+    "archive/settings.py:PLANS",  # kinds of at most a megabyte, which are not decoded into many objects
     "background_errors.py:NOTES",
     "directory/checkpoints.py:MARKER",
     "directory/partition_metadata.py:METADATA",

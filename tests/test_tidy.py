@@ -31,10 +31,10 @@ AIO = ("aio", *(f"aio_{part}" for part in ("calls", "changes", "delivery", "insi
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", *AIO, "compat", "testing"),
     ("tools",),
-    ("reading", "offset_files"),
+    ("reading", "offset_files", "restoring"),
     ("opening",),
     ("store",),
-    ("store_parts", "table_reading"),
+    ("archived_store", "store_parts", "table_reading"),
     ("open_clients",),
     ("monitoring",),
     ("ui",),
@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offsets",),
     ("internal_topic", "replayed_partition", "splicing"),
     ("upkeep",),
+    ("archive",),
     ("log_manager",),
     ("log_opener",),
     ("unopened", "open_logs", "root_directory", "background_errors", "full_disk"),
@@ -67,7 +68,10 @@ FACADE = "pylog"  # may import anything, and nothing inside may import it
 
 # What is imported, or called, in one place only: name -> (the parts of the house that may, why).
 DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "os": (("fs", "errors", "opening", "reading"), "all I/O goes through fs; the others only name os.PathLike and os.fspath"),
+    "os": (
+        ("fs", "errors", "opening", "reading", "restoring"),
+        "all I/O goes through fs; the others only name os.PathLike and os.fspath",
+    ),
     "mmap": (("fs",), "only fs maps files"),
     "fcntl": (("fs",), "only fs locks files"),
     "shutil": (("fs",), "only fs removes trees"),

@@ -288,6 +288,8 @@ def test_every_event_is_used() -> None:
 
 # Functions that remove, rename or cut files and leave no line themselves, each with its reason.
 SILENT = {
+    "pylog.restoring._Restore.run": "the marker of an unfinished restore; each partition has left a line",
+    "pylog.restoring._Restore._restore_segment": "an unfinished file of an earlier try; the partition leaves a line",
     "pylog.fs.": "the file system itself",
     "pylog.testing.": "file systems for tests",
     "pylog.background_errors.": "a note for `pylog doctor`; each error left a line when it was noted",

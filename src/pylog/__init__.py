@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pylog.producer.producer import Producer
     from pylog.reading import read_batches, read_table
     from pylog.record.types import BatchMetadata, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
+    from pylog.restoring import restore
     from pylog.snapshot import Snapshot
     from pylog.store import Store
     from pylog.topics.topic import Topic
@@ -158,6 +159,7 @@ __all__ = [
     "open",
     "read_batches",
     "read_table",
+    "restore",
 ]
 
 __version__ = "0.1.0"
@@ -201,6 +203,7 @@ _HOMES = {
     "open": "pylog.opening",
     "read_batches": "pylog.reading",
     "read_table": "pylog.reading",
+    "restore": "pylog.restoring",
     "Topic": "pylog.topics.topic",
 }
 

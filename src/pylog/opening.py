@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
 
 from pylog import limits
+from pylog.archive.settings import check_restored
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TransactionsConfig
 from pylog.errors import InvalidArgumentError
@@ -121,7 +122,9 @@ def _files_of(path: object, archive: object, fs: FileSystem | None, mode: str) -
         if isinstance(archive, KafkaTier):
             root = _local(path, fs)
             return root, tiered_files(archive, fs or OsFileSystem(), root)
-    return _local(path, fs), fs or OsFileSystem()
+    root, files = _local(path, fs), fs or OsFileSystem()
+    check_restored(files, root)
+    return root, files
 
 
 def _local(path: object, fs: FileSystem | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self, Unpack
 
 from pylog import limits, trace
+from pylog.archived_store import ArchivedStore
 from pylog.clock import Clock
 from pylog.config import AlterTopicArguments, CreateTopicArguments, Durability, topic_options
 from pylog.factory_made import FactoryMade
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
     from pylog.transactions.transaction import Transaction
 
 
-class Store(FactoryMade, MeasuredStore, TableReadingStore, ShownAsTable, factory="pylog.open"):
+class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownAsTable, factory="pylog.open"):
     """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
     A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A

@@ -154,6 +154,11 @@ MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a st
 TIER_LISTED: Final = Event("archive", "tier listed", "Listed a broker's tier, whose records of the segments are not here")
 MANIFEST_DAMAGED: Final = Event("archive", "manifest damaged", "Ignores a damaged document of an archive", logging.ERROR)
 
+ARCHIVED: Final = Event("archive", "archived", "Archived segments of a partition")
+ARCHIVE_REFUSED: Final = Event("archive", "damaged segment", "Did not archive a damaged segment", logging.ERROR)
+ARCHIVE_TAKEN_OVER: Final = Event("archive", "taken over", "Continues the archive of another directory", logging.WARNING)
+RESTORED: Final = Event("archive", "restored", "Restored a partition from an archive")
+
 POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")
 
 KERNEL_COMPILED: Final = Event("kernels", "compiled", "Compiled a kernel, which was not in the cache")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pylog
+from pylog.clock import ManualClock
 from pylog.objects import open_objects
 from pylog.objects.layout import DOCUMENT, ArchivedPartition, version_key
 from pylog.objects.versions import manifests_of
+from pylog.restoring import restore
 from support.kafka_tiers import metadata_free_directory, unpacked_tiers
-from support.scenes import scene
+from support.scenes import NOW, fill, opened, orders_of, scene
 
 
 @scene("MANIFEST_DAMAGED")
@@ -26,3 +28,24 @@ def a_tier_is_listed(path: Path) -> None:
     tier = pylog.KafkaTier(str(tiers / "aiven-zstd" / "tier"))
     with pylog.open(metadata_free_directory(tiers, path / "data"), mode="r", archive=tier) as store:
         store.log("t")
+
+
+@scene("ARCHIVED", "ARCHIVE_TAKEN_OVER", "RESTORED")
+def an_archive_is_continued_by_a_restored_directory(path: Path) -> None:
+    with opened(path / "shop") as store:
+        fill(orders_of(store))
+        store.archive(str(path / "archive"), include_active=True)
+    restore(str(path / "archive"), path / "copy", clock=ManualClock(NOW))
+    with opened(path / "copy") as store:
+        store.archive()
+
+
+@scene("ARCHIVE_REFUSED")
+def a_damaged_segment_is_not_archived(path: Path) -> None:
+    with opened(path / "shop") as store:
+        store.create_topic("orders", segment_bytes=500)
+        fill(store.log("orders"))
+    first = path / "shop" / "orders-0" / f"{0:020}.log"
+    first.write_bytes(first.read_bytes()[:100] + b"?" + first.read_bytes()[101:])
+    with opened(path / "shop") as store:
+        store.archive(str(path / "archive"))

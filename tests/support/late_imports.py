@@ -17,6 +17,8 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
     "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
     "pylog.open_clients -> pylog.consumer.options": "as the consumer",
+    "pylog.archived_store -> pylog.archive.archiving": "as the consumer",
+    "pylog.archived_store -> pylog.objects.opening": "as the consumer",
     "pylog.store_parts -> pylog.groups.admin": "as the consumer",
     "pylog.store_parts -> pylog.transactions": "as the consumer",
     "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pylog.cli import (
+    archive,
     cat,
     compact,
     compare,
@@ -25,6 +26,7 @@ from pylog.cli import (
     ops,
     produce,
     repair,
+    restore,
     retain,
     stats,
     topics,
@@ -54,6 +56,7 @@ COMMANDS: Final = (  # importing a module registers its commands
     metrics,
     ops,
     ui,
+    archive,
     copy,
     compact,
     retain,
@@ -62,6 +65,7 @@ COMMANDS: Final = (  # importing a module registers its commands
     dump,
     verify,
     repair,
+    restore,
     graduate,
     doctor,
     warm,

@@ -21,6 +21,7 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("transactions",): ("transactions",),
     ("groups",): ("groups", "groups_delete", "groups_export", "groups_health", "groups_reset"),
     **{(name,): (name,) for name in ("topics", "describe", "create", "config", "delete", "cat", "produce", "copy", "compact")},
+    ("backup",): ("archive",),
     **{
         (name,): (name,)
         for name in (
@@ -30,6 +31,8 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
             "dump",
             "verify",
             "repair",
+            "restore",
+            "archive",
             "graduate",
             "doctor",
             "metrics",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pylog.cli.app import CARE, Flag, Json, command
-from pylog.cli.exits import complain
+from pylog.cli.buckets import AccountOption, AnonymousOption, EndpointOption, RegionOption, access
+from pylog.cli.exits import FAILED, OK, UsageError, complain
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 
 if TYPE_CHECKING:
@@ -22,28 +23,58 @@ _COLUMNS: Final = (
 
 
 @command(CARE)
-def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = None, json: Json = False) -> int:
+def verify(
+    path: str,
+    /,
+    *,
+    records: Flag = False,
+    rate_limit: float | None = None,
+    deep: Flag = False,
+    orphans: Flag = False,
+    region: RegionOption = None,
+    endpoint: EndpointOption = None,
+    account: AccountOption = None,
+    anonymous: AnonymousOption = False,
+    json: Json = False,
+) -> int:
     """Reads all files and prints any damage, the offsets that are lost, and what to do next.
+
+    Of an archive (a URL), it checks that each object is there and has the right size.
 
     The command changes nothing and takes no lock. It works while a broker is running, and on read-only media. Exit codes: 0 no
     damage, 1 damage, 2 the command line is wrong, 3 something could not be read.
 
     Args:
-        path: Path of a log directory, of one partition's directory, or of one .log file, whose batches alone are checked.
+        path: Path of a log directory, of one partition's directory, or of one .log file, whose batches alone are checked. Or
+            the URL of an archive: s3://bucket/prefix, gs://…, az://…, or file:///directory.
         records: Also parse each record, which decompresses all batches.
         rate_limit: Read at most this many megabytes per second.
+        deep: Of an archive: read all objects and compare their checksums.
+        orphans: Of an archive: list objects that no manifest names, as a crash leaves them.
+        region: RegionOption of an S3 bucket.
+        endpoint: URL of a server that is not the provider's own.
+        account: Name of an Azure storage account.
+        anonymous: Send no credentials.
         json: Print one JSON document with a verdict for each file.
 
     Examples:
         pylog verify shop
         pylog verify /var/lib/kafka/data --json | jq '.affected[]'
         pylog verify /var/lib/kafka/data/orders-0 --rate-limit 100
+        pylog verify s3://logs/shop --deep
     """
     from pylog.cli.stores import note_links
     from pylog.errors import NotALogDirectoryError, StorageFailedError
+    from pylog.objects.opening import is_url
     from pylog.tools.verify import UNREADABLE
     from pylog.tools.verify import verify as verified
 
+    if is_url(path):
+        if records or rate_limit is not None:
+            raise UsageError("--records and --rate-limit are for directories; of an archive, --deep reads all bytes")
+        return _verify_archive(path, access(region, endpoint, account, anonymous), deep=deep, orphans=orphans, json=json)
+    if deep or orphans:
+        raise UsageError(f"--deep and --orphans are for archives; {path} is a path: write file:// before it if it is an archive")
     limit = None if rate_limit is None else rate_limit * 1e6
     try:
         with progress("verifying") as report:
@@ -57,6 +88,26 @@ def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = No
     else:
         _print(found)
     return found.exit_code
+
+
+def _verify_archive(url: str, bucket: dict[str, Any], *, deep: bool, orphans: bool, json: bool) -> int:
+    from pylog.archive.verifying import verify_archive
+    from pylog.objects.opening import open_objects
+
+    with progress("verifying") as shown:
+        objects = open_objects(url, **bucket)
+        found = verify_archive(objects, deep=deep, orphans=orphans, progress=lambda done, total, _: shown(done, total))
+    if json:
+        names = [each.key for each in found.orphans]
+        print_json({**found._asdict(), "ok": found.ok, "findings": [each._asdict() for each in found.findings], "orphans": names})
+        return OK if found.ok else FAILED
+    counts = f"{found.partitions} partitions, {found.segments} segments, {found.bytes} bytes"
+    print_line(f"{'no damage found' if found.ok else 'damage found'}: {counts}")
+    for each in found.findings:
+        print_line(each.message)
+    for orphan in found.orphans:
+        print_line(f"no manifest names {orphan.key}: {orphan.size} bytes")
+    return OK if found.ok else FAILED
 
 
 def _print(found: Verification) -> None:

@@ -152,8 +152,13 @@ def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> No
         EPOCHS.parsed(data or b"", path)
     except CorruptionError:
         keep_damaged(fs, directory, LEADER_EPOCH_CHECKPOINT, data or b"")
+    write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, encode_epochs(epochs))
+
+
+def encode_epochs(epochs: list[EpochEntry]) -> bytes:
+    """Returns the content of a `leader-epoch-checkpoint` (storage-format 3.4.1)."""
     lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
-    write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, ("\n".join(lines) + "\n").encode())
+    return ("\n".join(lines) + "\n").encode()
 
 
 def assign_epoch(epochs: list[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:

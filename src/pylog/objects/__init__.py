@@ -5,7 +5,5 @@ Below the log: reading a segment from an archive needs no more than this. Writin
 
 from pylog.objects.objects import ObjectInfo, ObjectStore
 from pylog.objects.opening import is_url, open_objects
-from pylog.objects.rsm_manifest import encode_rsm_manifest
-from pylog.objects.segment_catalogue import catalogues_of
 
-__all__ = ["ObjectInfo", "ObjectStore", "catalogues_of", "encode_rsm_manifest", "is_url", "open_objects"]
+__all__ = ["ObjectInfo", "ObjectStore", "is_url", "open_objects"]

@@ -52,6 +52,7 @@ class RemoteSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         indexes_crc32c: CRC-32C of the whole `.indexes` object.
         indexes_size: bytes of that object.
         indexes: its small files by the names of `BUNDLED`; a file that the segment does not have is missing.
+        modified_ms: modification time of its `.log`, in milliseconds: the age of records without timestamps; -1 if unknown.
         has_aborted: whether a transaction was aborted in it.
         digest: the seal's digest of all batch headers and their checksums; None if the segment has no seal.
     """
@@ -61,6 +62,7 @@ class RemoteSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     segment_id: str
     size: Offset
     max_timestamp: int = -1
+    modified_ms: int = -1
     epochs: tuple[tuple[int, Offset], ...] = ()
     log_crc32c: int
     indexes_crc32c: int
@@ -100,6 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         version: rises by 1; the newest version counts.
         written_ms: when it was written, by the writer's clock, in milliseconds since 1970.
         topic, topic_id, partition: the partition.
+        log_end_offset: the log end when this was written; the records between `end_offset` and it were not archived.
         start_offset: the log start. Records before it are deleted, even if a segment has them.
         segments: in the order of their offsets; none overlap.
         retired: segments whose objects are still there, and are deleted after a delay.
@@ -114,6 +117,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     topic_id: str
     partition: Count
+    log_end_offset: Offset = 0
     start_offset: Offset = 0
     segments: tuple[RemoteSegment, ...] = ()
     retired: tuple[Retired, ...] = ()

@@ -138,7 +138,7 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
     watch, producers = LogWatch(partition), _ProducerWatch(partition)
     verdicts = []
     for segment, following in partition.segments():
-        own = _private_copy(segment, partition.state.size_of(segment), sealed=not partition.is_active(segment))
+        own = private_copy(segment, partition.state.size_of(segment), sealed=not partition.is_active(segment))
         producers.enter(own)
         walked_ranges = _read(own, following, pace, watch, producers, records=records)
         verdicts.append(watch.follow(own, own.size, walked_ranges))
@@ -148,7 +148,7 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
     return (watch.report() + Report(files=tuple(verdicts))).with_findings(findings)
 
 
-def _private_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
+def private_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
     """Returns the segment for plain reads, without a mapping. Its indexes are used as they are: nothing is rebuilt or written."""
     copy = LogSegment(
         segment.fs,

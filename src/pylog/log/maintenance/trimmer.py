@@ -47,6 +47,13 @@ def delete_segments(partition_writer: PartitionWriter, before: int) -> None:
         delete_records(partition_writer, max(found[0], state.start_offset))
 
 
+def roll(partition_writer: PartitionWriter) -> None:
+    """Seals the active segment, unless it is empty, and starts the next one."""
+    with partition_writer.changing() as writer:
+        if writer.active.size:
+            writer.roll()
+
+
 def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, committed: int | None) -> trimming.Retained | None:
     """Deletes the segments that the topic's retention does not keep, and expires idle producers.
 

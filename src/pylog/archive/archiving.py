@@ -1,0 +1,390 @@
+"""`Store.archive`: uploads the sealed segments that an archive lacks, and commits them with the next manifest.
+
+The steps of each partition, and what a crash after each of them leaves:
+
+1. candidates: sealed, durable, before the last stable offset, and not in the newest manifest: nothing
+2. the `.log`, the `.indexes` and the `.rsm-manifest` are created under a new id, and checked: orphans
+3. the next manifest is created: the segments are archived
+4. the hint and the topic's catalogue are written: both are derived
+
+The manifests of internal topics are committed after all others, but their segments are sealed first. So a committed offset in
+the archive is never ahead of the archived records of its partition, as long as all are sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pylog import trace
+from pylog.archive.plan import LocalSegment, Plan, plan_of
+from pylog.archive.report import ArchivedPartitionReport, ArchiveReport
+from pylog.archive.settings import ArchiveSettings, read_settings, settings_of
+from pylog.archive.uploader import Candidate, Content, content_of, delete_objects, upload
+from pylog.arguments import check_callable, items_of
+from pylog.directory.topic_names import INTERNAL_TOPICS
+from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError
+from pylog.log.checking.verification import Progress
+from pylog.log.maintenance import trimmer
+from pylog.log.partition_log import PartitionLog
+from pylog.log.recovery.findings import Finding
+from pylog.log.state import LogState
+from pylog.log_manager import LogManager
+from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
+from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, StoreManifest, encode
+from pylog.objects.objects import ObjectStore
+from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
+from pylog.objects.versions import Newest, manifests_of, store_manifests
+from pylog.record.types import TopicPartition
+from pylog.segment.header_digest import digest_of
+from pylog.segment.seal import read_seal
+from pylog.segment.segment import LogSegment
+from pylog.topics.topic import Topic
+
+_COMMIT_BYTES: Final = 256 << 20  # uploaded between two manifests: a crash repeats no more than these
+_ATTEMPTS: Final = 20  # to commit the next version, against other processes of the same store
+
+
+class ArchiveOptions(NamedTuple):
+    """How to archive; see `Store.archive`."""
+
+    topics: Iterable[str] | None = None
+    include_active: bool = False
+    verify_uploads: bool = False
+    rate_limit: float | None = None
+    progress: Progress | None = None
+
+
+def url_to_use(manager: LogManager, url: str | None) -> str:
+    """Returns a given URL, or the one of the store's settings."""
+    if url is not None:
+        return url
+    known = read_settings(manager.fs, manager.path)
+    if known is None or not known.url:
+        raise InvalidArgumentError(f"{manager.path} has no archive yet; give the URL of one", path=manager.path)
+    return known.url
+
+
+def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOptions) -> ArchiveReport:
+    """Archives a store. As `Store.archive`."""
+    check_callable("progress", options.progress)
+    manager.check_writable()
+    topics = _chosen(manager, options.topics)
+    run = _Run(manager, objects, settings_of(manager.fs, manager.path, objects.url), options, topics)
+    run.claim()
+    return run.done()
+
+
+def _chosen(manager: LogManager, names: Iterable[str] | None) -> list[Topic]:
+    """Returns the topics to archive: internal ones last."""
+    every = manager.current_topics()
+    chosen = list(every) if names is None else [*items_of("topics", names, "names")]
+    for name in chosen:
+        if name not in every:
+            manager.topic(name)  # raises, and names some that exist
+    return sorted((every[name] for name in dict.fromkeys(chosen)), key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name))
+
+
+class _PartitionToArchive(NamedTuple):
+    """A partition, as it is archived."""
+
+    key: TopicPartition
+    archived: ArchivedPartition
+    log: PartitionLog
+
+
+class _Run:
+    """One run of `archive`."""
+
+    def __init__(
+        self, manager: LogManager, objects: ObjectStore, settings: ArchiveSettings, options: ArchiveOptions, topics: list[Topic]
+    ) -> None:
+        self._manager = manager
+        self._objects = objects
+        self._settings = settings
+        self._options = options
+        self._topics = topics
+        self._stores = store_manifests(objects)
+        self._began = manager.clock.monotonic()
+        self._uploaded = self._total = 0
+
+    # ---- whose archive it is -------------------------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Makes sure that the archive is this store's, and that no copy of the directory continues it.
+
+        Raises:
+            IllegalStateError: it is the archive of another store, or a copy of this store has continued it.
+        """
+        newest = self._stores.newest()
+        if newest.document is not None and newest.document.store_id != self._settings.store_id:
+            message = f"{self._objects.url} has the archive of another store; use another prefix, one for each store"
+            raise IllegalStateError(message, path=self._manager.path)
+        if newest.document is not None and newest.document.writer == self._settings.writer:
+            return
+        if newest.document is not None:
+            self._check_continues(newest.document)
+        topics = {} if newest.document is None else newest.document.topics
+        if not self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
+            self.claim()
+            return
+        self._stores.hint(newest.taken + 1)
+        if newest.document is not None:
+            trace.line(trace.ARCHIVE_TAKEN_OVER, path=self._manager.path, url=self._objects.url, writer=self._settings.writer)
+
+    def _document(self, version: int, topics: dict[str, ArchivedTopic]) -> StoreManifest:
+        return StoreManifest(
+            store_id=self._settings.store_id,
+            writer=self._settings.writer,
+            version=version,
+            written_ms=self._manager.clock.now_ms(),
+            topics=topics,
+        )
+
+    def _check_continues(self, known: StoreManifest) -> None:
+        """Checks that this directory has all that the archive has: it was moved or restored, and no other one went on."""
+        existing = self._manager.current_topics()
+        for name, entry in known.topics.items():
+            topic = existing.get(name)
+            if topic is not None and _id_of(topic) == entry.topic_id:
+                for number in entry.partitions:
+                    if number in topic.partition_ids:
+                        self._check_partition_continues(self._work(topic, number))
+
+    def _check_partition_continues(self, work: _PartitionToArchive) -> None:
+        manifest = manifests_of(self._objects, work.archived).newest().document
+        if manifest is None or work.log.config.is_compacted:
+            return
+        state = work.log.snapshot(committed=True, wait=True)
+        plan = plan_of(manifest, _local(state), state.start_offset, state.stable_offset)
+        if plan.replaced:
+            raise self._diverged(work, plan.replaced[0].base_offset)
+
+    def _diverged(self, work: _PartitionToArchive, offset: int) -> IllegalStateError:
+        name = f"{work.key.topic}-{work.key.partition}"
+        message = (
+            f"{self._objects.url} was archived by another copy of this store: from offset {offset} on, {name} has other records "
+            "there; archive this copy to another URL"
+        )
+        return IllegalStateError(message, path=self._manager.path)
+
+    # ---- partitions ----------------------------------------------------------------------------------------------------------
+
+    def done(self) -> ArchiveReport:
+        """Archives all partitions, and returns what was done."""
+        works = [self._work(topic, number) for topic in self._topics for number in topic.partition_ids]
+        for work in reversed(works):  # internal topics first: what they say of others is not ahead of them
+            if self._options.include_active or work.key.topic in INTERNAL_TOPICS:
+                trimmer.roll(work.log.writer())
+        self._total = sum(self._missing_bytes(work) for work in works)
+        reports = [self._archive(work) for work in works]
+        self._commit_store()
+        return ArchiveReport(self._objects.url, tuple(reports), self._manager.clock.monotonic() - self._began)
+
+    def _work(self, topic: Topic, number: int) -> _PartitionToArchive:
+        key = TopicPartition(topic.name, number)
+        return _PartitionToArchive(
+            key, ArchivedPartition(topic.name, _id_of(topic), number), self._manager.log(topic.name, number)
+        )
+
+    def _missing_bytes(self, work: _PartitionToArchive) -> int:
+        state = work.log.snapshot(committed=True, wait=True)
+        newest = manifests_of(self._objects, work.archived).newest()
+        return sum(each.size for each in self._plan(work, state, newest).missing)
+
+    def _plan(self, work: _PartitionToArchive, state: LogState, newest: Newest[Manifest]) -> Plan:
+        """Returns what is missing.
+
+        Raises:
+            IllegalStateError: another copy of the store has archived other records.
+        """
+        manifest = newest.document
+        limit = min(state.stable_offset, state.durable_offset)
+        plan = plan_of(manifest, _local(state), state.start_offset, limit)
+        is_mine = manifest is None or manifest.writer == self._settings.writer
+        if plan.replaced and not is_mine and not work.log.config.is_compacted:
+            raise self._diverged(work, plan.replaced[0].base_offset)
+        return plan
+
+    def _archive(self, work: _PartitionToArchive) -> ArchivedPartitionReport:
+        """Uploads what is missing of a partition, and commits it in parts."""
+        findings: list[Finding] = []
+        segments = size = lost = 0
+        while lost < _ATTEMPTS:
+            state = work.log.snapshot(committed=True, wait=True)
+            newest = manifests_of(self._objects, work.archived).newest()
+            plan = self._plan(work, state, newest)
+            contents = self._upload_some(work, state, plan, findings)
+            manifest = self._commit(work, newest, state, plan, contents)
+            if manifest is None:  # another process of this store was faster: it may have the same segments
+                for content in contents:
+                    delete_objects(self._objects, work.archived, content.segment)
+                lost += 1
+                continue
+            segments += len(contents)
+            size += sum(content.segment.size for content in contents)
+            if len(contents) + len(findings) >= len(plan.missing):
+                end = _whole_until(manifest)
+                if segments:
+                    facts = {"url": self._objects.url, "segments": segments, "bytes": size, "end": end}
+                    trace.line(trace.ARCHIVED, work.key, **facts)
+                done = segments, size, tuple(findings)
+                return ArchivedPartitionReport(work.key, state.start_offset, end, state.end_offset, *done)
+        raise self._contended()
+
+    def _contended(self) -> IllegalStateError:
+        message = f"other processes commit to {self._objects.url} all the time; archive from one process, or try again"
+        return IllegalStateError(message, path=self._manager.path)
+
+    def _upload_some(self, work: _PartitionToArchive, state: LogState, plan: Plan, findings: list[Finding]) -> list[Content]:
+        """Uploads missing segments, up to some size. A damaged one is left out, and reported once."""
+        found: dict[int, LogSegment] = dict(state.segments)
+        contents: list[Content] = []
+        known = {finding.path for finding in findings}
+        for local in plan.missing:
+            segment = found[local.base_offset]
+            if segment.path in known:
+                continue
+            content = content_of(self._manager.fs, Candidate(segment, local.end_offset))
+            if not isinstance(content, Content):
+                findings.append(self._refused(work, segment, content.position, content.end, content.offset, content.why))
+                continue
+            now_ms = self._manager.clock.now_ms()
+            upload(self._objects, work.archived, content, now_ms, reads_back=self._options.verify_uploads)
+            contents.append(content)
+            self._passed(segment)
+            if sum(each.segment.size for each in contents) >= _COMMIT_BYTES:
+                break
+        return contents
+
+    def _refused(self, work: _PartitionToArchive, segment: LogSegment, position: int, end: int, offset: int, why: str) -> Finding:
+        message = f"{segment.path} was not archived: at position {position} the batch {why}; run pylog verify"
+        trace.line(trace.ARCHIVE_REFUSED, work.key, path=segment.path, position=position, offset=offset, why=why)
+        return Finding("corrupt", segment.path, position, end - position, offset, None, message)
+
+    def _passed(self, segment: LogSegment) -> None:
+        """Reports progress, and waits as the rate requires."""
+        self._uploaded += segment.size
+        if self._options.progress is not None:
+            self._options.progress(self._uploaded, max(self._total, self._uploaded), segment.path)
+        if self._options.rate_limit is not None:
+            clock = self._manager.clock
+            early = self._began + self._uploaded / self._options.rate_limit - clock.monotonic()
+            if early > 0:
+                clock.sleep(early)
+
+    # ---- commits -------------------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
+    ) -> Manifest | None:
+        """Creates the next manifest. Returns None if another process was faster, or the log has changed meanwhile."""
+        known, now_ms = newest.document, self._manager.clock.now_ms()
+        if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, contents):
+            return None
+        retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in plan.retired)
+        manifest = Manifest(
+            store_id=self._settings.store_id,
+            writer=self._settings.writer,
+            version=newest.taken + 1,
+            written_ms=now_ms,
+            topic=work.key.topic,
+            topic_id=work.archived.topic_id,
+            partition=work.key.partition,
+            log_end_offset=before.end_offset,
+            start_offset=before.start_offset,
+            segments=tuple(sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)),
+            retired=(*(() if known is None else known.retired), *retired),
+        )
+        if known is not None and _same(known, manifest):
+            return known
+        if known is None and not manifest.end_offset:
+            return manifest  # an empty partition needs no manifest
+        versions = manifests_of(self._objects, work.archived)
+        if not versions.commit(manifest.version, encode(manifest)):
+            return None
+        versions.hint(manifest.version)
+        return manifest
+
+    def _still(self, work: _PartitionToArchive, contents: list[Content]) -> bool:
+        """Returns whether the log still has the uploaded segments: it may have been truncated or compacted meanwhile."""
+        state = work.log.snapshot(wait=True)
+        sizes = {base: (segment.size, state.end_of(segment)) for base, segment in state.segments}
+        return all(sizes.get(each.segment.base_offset) == (each.segment.size, each.segment.end_offset) for each in contents)
+
+    def _commit_store(self) -> None:
+        """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
+        for topic in self._topics:
+            self._write_catalogue(topic)
+        existing = self._manager.current_topics()
+        for _ in range(_ATTEMPTS):
+            newest = self._stores.newest()
+            known = {} if newest.document is None else newest.document.topics
+            mine = {topic.name: _entry(existing[topic.name]) for topic in self._topics if topic.name in existing}
+            topics = {name: entry for name, entry in known.items() if name in existing} | mine
+            if newest.document is not None and topics == known:
+                return
+            if self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
+                self._stores.hint(newest.taken + 1)
+                return
+        raise IllegalStateError(
+            f"{self._objects.url} is changed by another process all the time; try again", path=self._manager.path
+        )
+
+    def _write_catalogue(self, topic: Topic) -> None:
+        """Writes the catalogue of a topic, if its manifests are newer than the last one."""
+        partitions = [ArchivedPartition(topic.name, _id_of(topic), number) for number in topic.partition_ids]
+        manifests = [manifests_of(self._objects, archived).newest().document for archived in partitions]
+        catalogue = catalogue_of(manifest for manifest in manifests if manifest is not None)
+        versions = catalogues_of(self._objects, topic.name, _id_of(topic))
+        newest = versions.newest()
+        if newest.document is not None and newest.document.partitions == catalogue.partitions:
+            return
+        if versions.commit(newest.taken + 1, encode_catalogue(catalogue)):
+            versions.hint(newest.taken + 1)
+
+
+def _id_of(topic: Topic) -> str:
+    return topic.id or NO_TOPIC_ID
+
+
+def _entry(topic: Topic) -> ArchivedTopic:
+    return ArchivedTopic(_id_of(topic), topic.partition_ids, topic.config.changed())
+
+
+def _same(known: Manifest, other: Manifest) -> bool:
+    """Returns whether a manifest has nothing new: then it is not written."""
+    return (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)
+
+
+def _whole_until(manifest: Manifest) -> int:
+    """Returns the end of the segments that follow one another from the log start: a damaged one ends them."""
+    end = manifest.segments[0].base_offset if manifest.segments else manifest.start_offset
+    for segment in manifest.segments:
+        if segment.base_offset != end:
+            break
+        end = segment.end_offset
+    return max(end, manifest.start_offset)
+
+
+def _local(state: LogState) -> list[LocalSegment]:
+    """Returns the sealed segments of a log."""
+    return [
+        LocalSegment(base, state.end_of(segment), segment.size, _digest(segment))
+        for base, segment in state.segments
+        if segment is not state.active
+    ]
+
+
+def _digest(segment: LogSegment) -> int | None:
+    """Returns the digest of a sealed segment: from its seal, else from its batch headers; None if damage hides it."""
+    try:
+        seal = read_seal(segment.fs, segment)
+        if seal is not None and seal.size == segment.size:
+            return seal.digest
+    except CorruptionError:
+        pass
+    try:
+        return digest_of(segment, segment.size).value
+    except CorruptionError:
+        return None

@@ -1,0 +1,142 @@
+"""Checks an archive: its documents, whether all objects are there, and on request every byte. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from google_crc32c import extend
+
+from pylog.errors import CorruptionError, ObjectStoreError, ObjectStoreUnavailableError
+from pylog.log.checking.verification import Progress
+from pylog.log.recovery.findings import Finding
+from pylog.objects.layout import INDEXES, LOG, RSM_MANIFEST, SEGMENT_OBJECTS, ArchivedPartition, parse_segment_key, segment_key
+from pylog.objects.manifest import Manifest, RemoteSegment
+from pylog.objects.objects import ObjectInfo, ObjectStore
+from pylog.objects.versions import manifests_of, store_manifests
+
+_CHUNK: Final = 8 << 20
+
+
+class ArchiveVerification(NamedTuple):
+    """The result of a check.
+
+    Attributes:
+        url: of the archive.
+        partitions, segments, bytes: what was checked.
+        findings: what is wrong; empty for a sound archive.
+        orphans: objects of segments that no manifest names, if they were looked for: left by a crash, and harmless.
+    """
+
+    url: str
+    partitions: int
+    segments: int
+    bytes: int
+    findings: tuple[Finding, ...]
+    orphans: tuple[ObjectInfo, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong. Orphans are not."""
+        return not self.findings
+
+
+def verify_archive(
+    objects: ObjectStore, *, deep: bool = False, orphans: bool = False, progress: Progress | None = None
+) -> ArchiveVerification:
+    """Checks an archive.
+
+    Args:
+        objects: the archive.
+        deep: true to read all objects and compare their checksums; otherwise only their sizes are compared.
+        orphans: true to list the archive for objects that no manifest names.
+        progress: called after each segment with (bytes done, bytes in total, key).
+
+    Raises:
+        CorruptionError: the archive has no sound manifest of a store. ObjectStoreError: a request failed.
+
+    Cost: three requests for each segment; with `deep`, one more for each 8 MiB.
+    """
+    store = store_manifests(objects).newest().document
+    if store is None:
+        raise CorruptionError(f"{objects.url} has no archive, or none whose manifest can be read", path=objects.url)
+    partitions = [
+        ArchivedPartition(name, topic.topic_id, number) for name, topic in store.topics.items() for number in topic.partitions
+    ]
+    findings: list[Finding] = []
+    found: dict[ArchivedPartition, Manifest] = {}
+    for archived in partitions:
+        newest = manifests_of(objects, archived).newest()
+        if newest.document is not None:
+            found[archived] = newest.document
+        if newest.taken and (newest.document is None or newest.document.version != newest.taken):
+            url = manifests_of(objects, archived).url(newest.taken)
+            findings.append(_finding("corrupt", url, 0, 0, f"{url} cannot be read; the version before it counts"))
+    total, done = sum(manifest.size for manifest in found.values()), 0
+    for archived, manifest in found.items():
+        findings += _gaps(objects, archived, manifest)
+        for segment in manifest.segments:
+            findings += _of_segment(objects, archived, segment, deep=deep)
+            done += segment.size
+            if progress is not None:
+                progress(done, total, segment_key(archived, segment.base_offset, segment.segment_id, LOG))
+    segments = sum(len(manifest.segments) for manifest in found.values())
+    unnamed = tuple(_orphans(objects, found)) if orphans else ()
+    return ArchiveVerification(objects.url, len(partitions), segments, total, tuple(findings), unnamed)
+
+
+def _finding(kind: str, path: str, size: int, offset: int, message: str, next_offset: int | None = None) -> Finding:
+    return Finding(kind, path, 0, size, offset, next_offset, message)
+
+
+def _gaps(objects: ObjectStore, archived: ArchivedPartition, manifest: Manifest) -> Iterator[Finding]:
+    """Yields the offsets between two segments that the archive does not have."""
+    end = manifest.segments[0].base_offset if manifest.segments else 0
+    for segment in manifest.segments:
+        if segment.base_offset > end:
+            where = f"{objects.url}/{archived.segments}"
+            message = f"{where}: offsets {end} to {segment.base_offset - 1} are not archived, as after damage in the directory"
+            yield _finding("missing", where, 0, end, message, segment.base_offset)
+        end = segment.end_offset
+
+
+def _of_segment(objects: ObjectStore, archived: ArchivedPartition, segment: RemoteSegment, *, deep: bool) -> Iterator[Finding]:
+    expected = {LOG: (segment.size, segment.log_crc32c), INDEXES: (segment.indexes_size, segment.indexes_crc32c)}
+    for suffix in SEGMENT_OBJECTS:
+        key = segment_key(archived, segment.base_offset, segment.segment_id, suffix)
+        size, checksum = expected.get(suffix, (None, None))
+        why = _wrong(objects, key, size, checksum if deep else None)
+        if why is not None:
+            kind = "corrupt" if suffix == LOG else "rebuilt"
+            needed = {LOG: "", INDEXES: "; a restore creates these files again", RSM_MANIFEST: "; only other programs need it"}
+            path = f"{objects.url}/{key}"
+            yield _finding(kind, path, segment.size, segment.base_offset, f"{path} {why}{needed[suffix]}", segment.end_offset)
+
+
+def _wrong(objects: ObjectStore, key: str, size: int | None, checksum: int | None) -> str | None:
+    """Returns what is wrong with an object, in words that follow its name; None if nothing is."""
+    found = objects.head(key)
+    if found is None:
+        return "is missing"
+    if size is not None and found.size != size:
+        return f"has {found.size} bytes; its manifest has {size}"
+    if size is None or checksum is None:
+        return None
+    value = 0
+    try:
+        for start in range(0, size, _CHUNK):
+            value = extend(value, bytes(objects.get_range(key, start, min(start + _CHUNK, size))))
+    except ObjectStoreUnavailableError:
+        raise
+    except ObjectStoreError as error:
+        return f"cannot be read: {error}"
+    return None if value == checksum else "has another checksum than its manifest"
+
+
+def _orphans(objects: ObjectStore, found: dict[ArchivedPartition, Manifest]) -> Iterator[ObjectInfo]:
+    named = {(archived, each.base_offset, each.segment_id) for archived, manifest in found.items() for each in manifest.segments}
+    named |= {(archived, each.base_offset, each.segment_id) for archived, manifest in found.items() for each in manifest.retired}
+    for each in objects.list(""):
+        name = parse_segment_key(each.key)
+        if name is not None and (name.partition, name.base_offset, name.segment_id) not in named:
+            yield each
