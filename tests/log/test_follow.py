@@ -301,10 +301,10 @@ def test_a_waiting_reader_polls_more_seldom_the_longer_no_record_has_come_and_ne
     assert taken[0] == 0.0001
     silence = 0.0
     for nap in taken[:-1]:  # the last one ends with the time
-        assert nap <= max(0.001, silence / 10_000)
+        assert nap <= max(0.001, silence / 100)
         silence += nap
     assert max(taken) == taken[-2] == 0.01
-    assert len(taken) < 60_000  # 300,000 looks are made if it is one each millisecond
+    assert len(taken) < 30_500  # a check each 10 ms, and some hundred more in the first second
     naps.end()
     assert naps.take(clock.monotonic() + 1)
     assert taken[-1] == 0.0001

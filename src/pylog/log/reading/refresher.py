@@ -217,11 +217,13 @@ class Refresher:
             writer = None if owner is None else owner.writer
             if writer is not None:
                 return writer.header.changed() or writer.is_catching_up  # in this order: what it takes is published before
-            if owner is not None and (owner.loaded is not self._followed() or owner.close_count != self._close_count):
-                return True
-            return self.follower.may_have_changed()
+            return not self._is_following(owner) or self.follower.may_have_changed()
         except StorageFailedError:  # closed by another thread
             return True
+
+    def _is_following(self, owner: Owner | None) -> bool:
+        """Returns whether the follower follows from what the process has loaded last."""
+        return owner is None or (owner.loaded is self._followed() and owner.close_count == self._close_count)
 
     def is_writer_current(self) -> bool:
         """Returns whether this process writes here, and no other process has changed the log since. No lock. Cost: one pread."""
@@ -243,11 +245,8 @@ class Refresher:
         Cost: one pread if nothing has changed.
         """
         ticket, owner = self._turns.begun, self._writer
-        if not wait:
-            if owner is None and self.follower.is_current(committed=committed):
-                return self._known()
-            if owner is not None and owner.writer is not None and not self.may_have_changed():
-                return self._known()
+        if not wait and self._is_known_current(owner, committed=committed):
+            return self._known()
         found = list[LogState]()
 
         def take() -> None:
@@ -270,6 +269,12 @@ class Refresher:
         if self._second is not None:
             self._drop_idle()
         return found[0]
+
+    def _is_known_current(self, owner: Owner | None, *, committed: bool) -> bool:
+        """Returns whether the published state is current. No lock."""
+        if owner is not None and owner.writer is not None:
+            return not self.may_have_changed()
+        return self._is_following(owner) and self.follower.is_current(committed=committed)
 
     def open_producers(self) -> list[Producer]:
         """Returns the producers with an open transaction, as the follower knows them. For a log that is open for reading."""
