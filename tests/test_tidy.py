@@ -27,7 +27,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 # ---- the rules -----------------------------------------------------------------------------------------------------------
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
-AIO = ("aio", *(f"aio_{part}" for part in ("calls", "changes", "delivery", "inside", "log", "store", "threads")))
+AIO = ("aio", *(f"aio_{part}" for part in ("batch", "calls", "changes", "delivery", "inside", "log", "store", "threads")))
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", *AIO, "compat", "testing"),
     ("tools",),

@@ -80,7 +80,7 @@ GUESSED: Final[Mapping[str, str]] = {
     "which marker ends an open transaction": "transactions/markers.py",
 }
 
-KAFKA_PYTHONS = SOURCES / "pylog" / "compat" / "kafka"  # has the names of kafka-python, also where pylog has them too
+OF_OTHERS = {SOURCES / "pylog" / "compat" / name for name in ("kafka", "aiokafka")}  # have names of others that pylog has, too
 
 
 def names_of(source: str) -> set[str]:
@@ -107,7 +107,7 @@ def shared(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_a_class_or_alias_has_a_name_of_its_own_over_all_modules():
-    paths = [path for path in sorted(SOURCES.rglob("*.py")) if KAFKA_PYTHONS not in path.parents]
+    paths = [path for path in sorted(SOURCES.rglob("*.py")) if OF_OTHERS.isdisjoint(path.parents)]
     found = shared({str(path.relative_to(SOURCES)): path.read_text() for path in paths})
     assert {name: modules for name, modules in found.items() if name not in SHARED} == {}
     assert set(SHARED) - set(found) == set(), "no longer shared: take them out of the table"

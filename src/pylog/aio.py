@@ -18,9 +18,10 @@ from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
-from pylog.aio_calls import AsyncConsumerCalls, AsyncOnDelivery, AsyncProducerCalls, TransactionFuture
+from pylog.aio_batch import BatchBuilder
+from pylog.aio_calls import AsyncConsumerCalls, AsyncProducerCalls, TransactionFuture
 from pylog.aio_changes import PendingChanges
-from pylog.aio_delivery import Sent, deliver, report_buffered, report_sent, settle, wake_again
+from pylog.aio_delivery import AsyncOnDelivery, Sent, deliver, report_buffered, report_sent, settle, wake_again
 from pylog.aio_inside import await_in_loop, inside_call
 from pylog.aio_log import AsyncLog
 from pylog.aio_store import AsyncStoreCalls, opened_by
@@ -40,7 +41,7 @@ from pylog.producer.producer import Producer, send_at_once, write_sent
 from pylog.record.types import BatchMetadata, K, Record, TopicPartition, V
 from pylog.store import Store
 
-__all__ = ["AsyncConsumer", "AsyncIteration", "AsyncLog", "AsyncProducer", "AsyncStore", "open"]
+__all__ = ["AsyncConsumer", "AsyncIteration", "AsyncLog", "AsyncProducer", "AsyncStore", "BatchBuilder", "open"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound="asyncio.Future[Any]")

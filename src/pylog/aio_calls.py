@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
+from pylog.aio_batch import AsyncBatchCalls
 from pylog.aio_changes import PendingChanges
 from pylog.client_thread import ClientThread
 from pylog.consumer.arguments import checked_partitions
@@ -33,7 +34,6 @@ from pylog.record.types import K, OffsetAndTimestamp, Record, TopicPartition, V
 from pylog.transactions.transaction import Offsets
 
 T = TypeVar("T")
-AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
 class TransactionFuture(asyncio.Future[RecordMetadata]):
@@ -51,7 +51,7 @@ class TransactionFuture(asyncio.Future[RecordMetadata]):
         super().add_done_callback(fn, context=context)
 
 
-class AsyncProducerCalls(ABC, Generic[K, V]):
+class AsyncProducerCalls(AsyncBatchCalls, Generic[K, V]):
     """The calls of `AsyncProducer` under aiokafka's names."""
 
     _producer: Producer[K, V]
@@ -73,6 +73,11 @@ class AsyncProducerCalls(ABC, Generic[K, V]):
     async def stop(self) -> None:
         """Closes the producer: see `close`."""
         await self.close()
+
+    def _abandon(self) -> None:
+        """Closes the producer after all sent records, and waits for them. Not a coroutine: for the time after the event loop."""
+        self._thread.abandon()
+        self._producer.close()
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
@@ -126,6 +131,7 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     """The calls of `AsyncConsumer` under aiokafka's names."""
 
     _consumer: Consumer[K, V]
+    _thread: ClientThread
     _polling: Polling
     _changes: PendingChanges
     _partitions_of: dict[str, tuple[int, ...]]  # by topic, as last read
@@ -173,6 +179,11 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     async def stop(self) -> None:
         """Closes the consumer: see `close`."""
         await self.close()
+
+    def _abandon(self) -> None:
+        """Closes the consumer without a commit. Not a coroutine: for the time after the event loop."""
+        self._thread.abandon()
+        self._consumer.close(autocommit=False)
 
     async def getone(self, *partitions: TopicPartition) -> Record[K, V]:
         """Returns the next record. Waits until there is one.

@@ -153,17 +153,20 @@ class PendingChanges:
 
     def make(self, consumer: Consumer[Any, Any]) -> None:
         """Makes the changes. A change that raises is not made again; the others stay pending."""
-        while (change := self._next()) is not None:
+        while (change := self._next(is_nested=self._running is not None)) is not None:
             running, self._running = self._running, change  # a listener of this change may request and make others
             try:
                 change(consumer)
             finally:
                 self._running = running
 
-    def _next(self) -> Change | None:
+    def _next(self, *, is_nested: bool) -> Change | None:
+        """Takes the next change. Inside a listener of another one no choice is made: it waits for the end of that change."""
         with self._guard:
             if self._before:
                 return _first_of(self._before)
+            if is_nested and (self._leaves or self._chosen is not None):
+                return None
             if self._leaves:
                 self._leaves = False
                 return Consumer.unsubscribe

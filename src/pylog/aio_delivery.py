@@ -9,13 +9,13 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any
 
-from pylog.aio_calls import AsyncOnDelivery
 from pylog.consumer.consumer import Consumer
 from pylog.errors import TransactionAbortedError, WakeupError
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 
 LOGGER = logging.getLogger("pylog")
 Sent = FutureRecordMetadata | Future[RecordMetadata]
+AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
 async def deliver(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:

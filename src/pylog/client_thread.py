@@ -73,6 +73,11 @@ class ClientThread:
             made.add_done_callback(self._unheard)
             raise
 
+    def abandon(self) -> None:
+        """Ends the thread after the calls that are queued, without waiting for it. No later call is made."""
+        self.closed = True
+        self._pool.shutdown(wait=False)
+
     async def end(self, call: Callable[[], object]) -> None:
         """Makes the last call. A second `end` waits for it."""
         if self.closed:

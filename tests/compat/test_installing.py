@@ -188,8 +188,9 @@ def test_a_program_that_closes_nothing_leaves_its_records_and_a_clean_directory(
 def test_every_module_is_importable_without_installing() -> None:
     import importlib
 
-    for name in modules.OUR_MODULES:
-        assert importlib.import_module(f"pylog.compat.kafka.{name}")
+    for package, names in modules.OUR_MODULES.items():
+        for name in names:
+            assert importlib.import_module(f"pylog.compat.{package}.{name}")
 
 
 def test_a_wrong_setting_is_refused() -> None:

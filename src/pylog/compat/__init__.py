@@ -6,7 +6,7 @@
 
     from kafka import KafkaConsumer, KafkaProducer  # now on /data/shop
 
-kafka-python is supported (`pylog.compat.kafka`).
+kafka-python (`pylog.compat.kafka`) and aiokafka (`pylog.compat.aiokafka`) are supported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pylog.compat.installing import install_only
+from pylog.compat.installing import PACKAGES, install_only
 from pylog.compat.installing import uninstall as _uninstall
 from pylog.config import Durability
 
@@ -31,7 +31,7 @@ def install(
     topic_config: Mapping[str, Any] | None = None,
     clusters: Mapping[str, str] | None = None,
 ) -> None:
-    """Makes `import kafka` mean pylog's layer. Call it before the program imports kafka-python.
+    """Makes `import kafka` and `import aiokafka` mean pylog's layers. Call it before the program imports them.
 
     Args:
         directory: the store's directory, which is created if it is missing, or `memory:`. By default the environment variable
@@ -44,7 +44,7 @@ def install(
         clusters: directories by the address of a server, for programs that use several clusters.
 
     Raises:
-        IllegalStateError: the real package is imported already; the message names the modules that have its classes.
+        IllegalStateError: a real package is imported already; the message names the modules that have its classes.
         InvalidArgumentError: a setting is wrong.
     """
     settings = {
@@ -55,9 +55,12 @@ def install(
         "topic_config": dict(topic_config or {}),
         "clusters": dict(clusters or {}),
     }
-    install_only(("kafka",), directory, settings)
+    install_only(PACKAGES, directory, settings)
 
 
 def uninstall() -> None:
-    """Closes the stores, and makes `import kafka` mean the real package again. Names that modules have imported stay."""
+    """Closes the stores, and makes `import kafka` and `import aiokafka` mean the real packages again.
+
+    Names that modules have imported stay.
+    """
     _uninstall()

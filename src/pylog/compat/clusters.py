@@ -99,7 +99,7 @@ class Cluster:
         self.settings = settings
         self.manager: LogManager = manager_of(store)
         self.offsets: OffsetManager = offset_manager_of(store.offsets)
-        self.offsets.accepts_any_offset = True
+        self.offsets.accepts_any_offset = self.offsets.accepts_without_member = True
         self._pid = process_id()
         self.clients: WeakSet[Any] = WeakSet()
         self.meaningless: dict[str, dict[str, str]] = {}

@@ -13,16 +13,13 @@ from typing import Any, Final, Unpack
 
 from pylog.clock import Clock
 from pylog.compat.clusters import CLUSTERS, MEMORY, Cluster, ClusterSettings
-from pylog.compat.installing import installed
-from pylog.compat.modules import modules_below
+from pylog.compat.installing import PACKAGES, installed, ours_by_name
 from pylog.config import CreateTopicArguments
 from pylog.errors import PylogError
 from pylog.store import Store
 from pylog.topics.topic import Topic
 
 _NUMBERS: Final = itertools.count(1)
-_REAL: Final = "kafka"
-_OURS: Final = "pylog.compat.kafka"
 _A_THREAD_ENDS_S: Final = 5.0
 
 
@@ -129,7 +126,7 @@ def _close_what_is_open(name: str) -> None:
         kind = type(client).__name__
         warnings.warn(f"{kind} {client.config['client_id']!r} was not closed by the test", ResourceWarning, stacklevel=3)
         try:
-            client.close(False) if kind == "KafkaConsumer" else client.close()
+            client._abandon()
         except PylogError as error:
             warnings.warn(f"closing it failed: {error}", ResourceWarning, stacklevel=3)
 
@@ -143,12 +140,12 @@ def _check_threads(before: set[threading.Thread]) -> None:
 
 @contextmanager
 def _in_place_of_the_real_one(*, replace: bool) -> Iterator[None]:
-    """Puts the layer's modules and names in the place of the real package's, and brings those back."""
+    """Puts the layers' modules and names in the place of the real packages', and brings those back."""
     if not replace:
         yield
         return
-    real = {name: module for name, module in sys.modules.items() if name == _REAL or name.startswith(_REAL + ".")}
-    ours = {f"{_REAL}.{name}": module for name, module in modules_below(_OURS).items()} | {_REAL: sys.modules[_OURS]}
+    real = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in PACKAGES}
+    ours = {name: module for package in PACKAGES for name, module in ours_by_name(package).items()}
     held = _held(real, ours) if real else []
     for name in real:
         del sys.modules[name]
@@ -188,7 +185,9 @@ def _ours_for(found: Any, ours: dict[str, ModuleType]) -> Any:
     if isinstance(found, ModuleType):
         return ours.get(found.__name__)
     defined_in = getattr(found, "__module__", None) if callable(found) else None
-    if not isinstance(defined_in, str) or not (defined_in == _REAL or defined_in.startswith(_REAL + ".")):
+    package = defined_in.partition(".")[0] if isinstance(defined_in, str) else ""
+    if package not in PACKAGES:
         return None
     name = getattr(found, "__name__", "")
-    return next((getattr(module, name) for module in ours.values() if hasattr(module, name)), None)
+    modules = [module for each, module in ours.items() if each.partition(".")[0] == package]
+    return next((getattr(module, name) for module in modules if hasattr(module, name)), None)

@@ -14,7 +14,7 @@ from pylog.compat.clusters import CLUSTERS, ClusterSettings
 from pylog.compat.modules import OUR_MODULES, modules_below
 from pylog.errors import IllegalStateError, InvalidArgumentError
 
-_PACKAGES: Final = ("kafka",)
+PACKAGES: Final = tuple(OUR_MODULES)
 _MOST_NAMED: Final = 5
 
 
@@ -86,20 +86,30 @@ def _is_of(value: Any, package: str) -> bool:
     return is_below and isinstance(value, type | ModuleType)
 
 
+def ours_by_name(package: str) -> dict[str, ModuleType]:
+    """Returns our modules by the names of the real package's modules, the package itself among them.
+
+    Args:
+        package: the real package's name, such as `kafka`.
+    """
+    found = {package: importlib.import_module(f"pylog.compat.{package}")}
+    return found | {f"{package}.{name}": module for name, module in modules_below(package).items()}
+
+
 def _put_in(package: str) -> None:
     if package in _installed:
         return
-    ours = f"pylog.compat.{package}"
-    found = {package: importlib.import_module(ours)}
-    found |= {f"{package}.{name}": module for name, module in modules_below(ours).items()}
-    _installed[package] = found
+    found = _installed[package] = ours_by_name(package)
     sys.modules.update(found)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
 def uninstall() -> None:
-    """Closes the stores, and makes `import kafka` mean the real package again. Names that modules have imported stay."""
+    """Closes the stores, and makes `import kafka` and `import aiokafka` mean the real packages again.
+
+    Names that modules have imported stay.
+    """
     CLUSTERS.close()
     CLUSTERS.settings = ClusterSettings()
     for package in list(_installed):
@@ -113,8 +123,3 @@ def uninstall() -> None:
 def installed() -> tuple[str, ...]:
     """Returns the packages whose layers are installed."""
     return tuple(_installed)
-
-
-def known_modules() -> tuple[str, ...]:
-    """Returns the names of kafka-python's modules that the layer has."""
-    return ("kafka", *(f"kafka.{name}" for name in OUR_MODULES))

@@ -1,4 +1,4 @@
-"""kafka-python's modules: which module here has the names of each of them."""
+"""The modules of kafka-python and aiokafka: which module here has the names of each of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
-OUR_MODULES: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.compat.kafka.`
+_KAFKA: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.compat.kafka.`
     "structs": "structs",
     "errors": "errors",
     "future": "future",
@@ -61,27 +61,62 @@ OUR_MODULES: Final = {  # kafka-python's module, after `kafka.`: ours, after `py
     "sasl": "oauth",
     "sasl.oauth": "oauth",
 }
+_AIOKAFKA: Final = {  # aiokafka's module, after `aiokafka.`: ours, after `pylog.compat.`
+    "abc": "aiokafka.abc",
+    "structs": "aiokafka.structs",
+    "errors": "aiokafka.errors",
+    "helpers": "aiokafka.helpers",
+    "util": "aiokafka.util",
+    "codec": "kafka.codec",
+    "client": "aiokafka.client",
+    "cluster": "aiokafka.client",
+    "partitioner": "aiokafka.partitioner",
+    "consumer": "aiokafka.consumer",
+    "consumer.consumer": "aiokafka.consumer",
+    "consumer.fetcher": "aiokafka.errors",
+    "producer": "aiokafka.producer",
+    "producer.producer": "aiokafka.producer",
+    "producer.message_accumulator": "aiokafka.batch",
+    "admin": "aiokafka.admin",
+    "admin.client": "aiokafka.admin",
+    "admin.config_resource": "aiokafka.admin",
+    "admin.new_partitions": "aiokafka.admin",
+    "admin.new_topic": "aiokafka.admin",
+    "admin.records_to_delete": "aiokafka.admin",
+    "coordinator": "kafka.assignors",
+    "coordinator.assignors": "kafka.assignors",
+    "coordinator.assignors.abstract": "kafka.assignors",
+    "coordinator.assignors.range": "kafka.assignors",
+    "coordinator.assignors.roundrobin": "kafka.assignors",
+    "coordinator.assignors.sticky": "kafka.assignors",
+    "coordinator.assignors.sticky.sticky_assignor": "kafka.assignors",
+}
+OUR_MODULES: Final = {  # by real package: its modules below it, and ours below `pylog.compat`
+    "kafka": {name: f"kafka.{ours}" for name, ours in _KAFKA.items()},
+    "aiokafka": _AIOKAFKA,
+}
 
 
 def modules_below(package: str) -> dict[str, ModuleType]:
-    """Returns the modules by the names that kafka-python's have below a package of ours.
+    """Returns our modules by the names that a real package's modules have below it.
 
     Args:
-        package: the name of the package, `pylog.compat.kafka`.
+        package: the real package's name, such as `kafka`.
     """
-    return {name: importlib.import_module(f"{package}.{ours}") for name, ours in OUR_MODULES.items()}
+    return {name: importlib.import_module(f"pylog.compat.{ours}") for name, ours in OUR_MODULES[package].items()}
 
 
 def give_names(package: str) -> None:
-    """Makes kafka-python's modules importable below a package of ours, and attributes of the modules above them.
+    """Makes a real package's modules importable below our package, and attributes of the modules above them.
 
     Args:
-        package: the name of the package, `pylog.compat.kafka`.
+        package: the real package's name, such as `kafka`.
     """
+    ours = f"pylog.compat.{package}"
     found = modules_below(package)
     for name, module in found.items():
-        sys.modules.setdefault(f"{package}.{name}", module)
+        sys.modules.setdefault(f"{ours}.{name}", module)
         above, _, last = name.rpartition(".")
-        owner = found[above] if above else sys.modules[package]
+        owner = found[above] if above else sys.modules[ours]
         if last not in vars(owner):
             setattr(owner, last, module)

@@ -421,6 +421,12 @@ class GroupMember:
             self._out_of_group()
 
 
+def is_settled(member: GroupMember) -> bool:
+    """Returns whether a member reads all partitions that the group's last rebalance gave to it."""
+    me = member._records.known_state().members.get(member._member_id)
+    return me is not None and member._reading == me.target
+
+
 def _claimed(partition: OffsetsPartition, fs: FileSystem, member_id: str, options: MemberOptions) -> MembersFile:
     """Returns the members file of a partition with a slot for a member."""
     file = MembersFile(fs, join(partition.directory, MEMBERS_FILE))

@@ -115,6 +115,8 @@ class OffsetManager:
         fs, clock: the store's.
         members: reports the active members.
         accepts_any_offset: true to accept offsets past a partition's end, as a broker does. `pylog.compat` sets it.
+        accepts_without_member: true to accept a transaction's offsets without a member of a group that has active members, as a
+            broker does. `pylog.compat` sets it.
     """
 
     def __init__(self, manager: LogManager, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
@@ -124,6 +126,7 @@ class OffsetManager:
         self.clock = clock
         self.members = members
         self.accepts_any_offset = False
+        self.accepts_without_member = False
         self._topic = OffsetsTopic(manager, config, fs)
         self._expiry = RareCheck(config.retention_check_interval_ms)
 

@@ -84,7 +84,7 @@ class PendingCommit:
         try:
             if self.group.member_id:
                 self._manager.members.check_commit(view, self.group, self._partitions)
-            else:
+            elif not self._manager.accepts_without_member:
                 self._manager.refuse_members(self.group.group_id, view)
         except FencedMemberError as error:
             raise FencedMemberError(f"{error}; abort the transaction, and poll before you begin another one") from None

@@ -256,12 +256,16 @@ class Producer(TransactionCalls, FactoryMade, Generic[K, V], factory="Store.prod
         [(0, range(0, 1)), (1, range(0, 2))]
         >>> store.close()
         """
+        return self._send_table(topic, table, whole=False)
+
+    def _send_table(self, topic: str, table: Any, *, whole: bool) -> list[BatchMetadata]:
+        """Appends the rows of a table. `whole` puts those of each partition into one batch."""
         self._buffer.check_open()
         route = self._route(topic)
         if self._transactions is not None:
             return self._transactions.send_table(route, table)
         self._buffer.flush(None)
-        return self._sender.send_table(route, table)
+        return self._sender.send_table(route, table, whole=whole)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all records sent so far are appended, or have failed. They do not linger.
@@ -319,6 +323,38 @@ def write_sent(producer: Producer[Any, Any]) -> None:
     if producer._transactions is not None:
         with suppress(PylogError):
             producer._transactions.flush()
+
+
+def send_as_batch(producer: Producer[Any, Any], topic: str, table: Any) -> RecordMetadata:
+    """Appends rows of one partition as one batch, after all earlier records: `AsyncProducer.send_batch`.
+
+    In a transaction the rows are written with its other records, perhaps in several batches.
+
+    Args:
+        producer: an open producer.
+        topic: the name of the topic.
+        table: as for `Producer.send_arrow`.
+
+    Returns:
+        The metadata of the first row.
+
+    Raises:
+        As `Producer.send_arrow`.
+    """
+    at = table.schema.get_field_index("timestamp")
+    stamps = table.column(at).fill_null(producer._clock.now_ms())
+    done = producer._send_table(topic, table.set_column(at, "timestamp", stamps), whole=True)[0]
+    return RecordMetadata(topic, done.partition, done.offsets.start, stamps[0].as_py(), done.durability)
+
+
+def checked_record(
+    value: object, key: object, headers: Iterable[Header] | None, timestamp: int | datetime | None
+) -> tuple[int | None, tuple[Header, ...]]:
+    """Returns the timestamp and the headers of a record of bytes. Raises InvalidRecordError for wrong types."""
+    for name, given in (("value", value), ("key", key)):
+        if not isinstance(given, bytes | None):
+            raise InvalidRecordError(f"a {name} must be bytes or None, not {type(given).__name__}; encode it first")
+    return _checked_timestamp(timestamp), _checked_headers(headers)
 
 
 def send_at_once(

@@ -177,28 +177,34 @@ class Sender:
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
 
-    def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
-        """Appends the rows of a table in the calling thread, after all records taken before."""
+    def send_table(self, route: Route, table: Any, *, whole: bool = False) -> list[BatchMetadata]:
+        """Appends the rows of a table in the calling thread, after all records taken before.
+
+        Args:
+            route: of the topic.
+            table: as for `Producer.send_arrow`.
+            whole: true to append the rows of each partition as one batch, whatever `batch_size` is.
+        """
         sent: list[BatchMetadata] = []
         with self._buffer.waiting.turn:
             self.renew_at_once(route)
             try:
-                self._send_table_to(route, table, sent, first=True)
+                self._send_table_to(route, table, sent, first=True, whole=whole)
             except UnknownTopicOrPartitionError:
                 if sent:
                     raise
                 self.renew_at_once(route)
-                self._send_table_to(route, table, sent, first=False)
+                self._send_table_to(route, table, sent, first=False, whole=whole)
         return sent
 
-    def _send_table_to(self, route: Route, table: Any, sent: list[BatchMetadata], *, first: bool) -> None:
+    def _send_table_to(self, route: Route, table: Any, sent: list[BatchMetadata], *, first: bool, whole: bool) -> None:
         """Appends the rows to the cached partitions, and adds the batches to `sent`. Raises as `_deliver_to`."""
         now_ms = self._clock.now_ms()
         for columns, named in columns_of_table(table, route, now_ms):
             placed = list(parts(columns, chosen_partitions(route, columns, named), now_ms))
             self._check_partitions(route, placed)
             for partition, part in placed:
-                for batch in self._batches(route, part):
+                for batch in [part] if whole else self._batches(route, part):
                     done = self._append(route, partition, batch.rows, first=first and not sent)
                     sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
 

@@ -48,6 +48,9 @@ def produce_async(caller: Caller) -> None:
             sent = await producer.send_and_wait("t", value, key=value, partition=0)
             caller.note(sent.offset, value)
             await producer.send_arrow("t", pa.table({"key": [value], "value": [value]}))
+            batch = producer.create_batch()
+            batch.append(key=value, value=value)
+            await (await producer.send_batch(batch, "t", partition=0))
             assert 0 in await producer.partitions_for("t")
             await producer.flush()
         finally:

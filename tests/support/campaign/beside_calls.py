@@ -377,7 +377,9 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
     pylog.OffsetStore: dict.fromkeys(OF_OFFSETS, commit),
     pylog.Group: dict.fromkeys(("delete", "delete_offsets", "describe", "export", "health", "lag", "reset"), administer),
     aio.AsyncProducer: {
-        **dict.fromkeys(("send_and_wait", "send_arrow", "flush", "close", "partitions_for"), produce_async),
+        **dict.fromkeys(
+            ("send_and_wait", "send_arrow", "create_batch", "send_batch", "flush", "close", "partitions_for"), produce_async
+        ),
         **dict.fromkeys(("start", "stop", "send"), "as `send_and_wait` and `close`"),
         **dict.fromkeys((*TRANSACTIONAL, "transaction"), "as those of `Producer`"),
     },

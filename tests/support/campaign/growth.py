@@ -166,6 +166,12 @@ async def _sent(producer: AsyncProducer) -> None:
     await (await producer.send("t", b"x"))
 
 
+async def _sent_batch(producer: AsyncProducer) -> None:
+    batch = producer.create_batch()
+    batch.append(value=b"x")
+    await (await producer.send_batch(batch, "t", partition=0))
+
+
 def _async_consumer_that_closes(s: Scene) -> None:
     async def use() -> None:
         async with AsyncConsumer(s.store.consumer("t", auto_offset_reset="earliest")) as consumer:
@@ -372,6 +378,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "AsyncProducer.close": _async_client_that_closes,
     "AsyncProducer.send": lambda s: s.run(_sent(s.sending)),
     **growth_async.OPERATIONS,
+    **dict.fromkeys(("AsyncProducer.create_batch", "AsyncProducer.send_batch"), lambda s: s.run(_sent_batch(s.sending))),
     "AsyncProducer.send_arrow": lambda s: s.run(s.sending.send_arrow("t", TABLE)),
 }
 

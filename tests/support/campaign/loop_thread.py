@@ -180,6 +180,9 @@ async def _table(store: pylog.Store) -> None:
             await producer.send_arrow("t", table)
             with suppress(pylog.PylogError):
                 await producer.send_arrow("nowhere", table)
+            batch = producer.create_batch()
+            batch.append(value=b"v")
+            await (await producer.send_batch(batch, "t", partition=0))
 
 
 async def _dropped_producer(store: pylog.Store) -> None:
@@ -302,6 +305,8 @@ async def _transacted(store: pylog.Store) -> None:
 PRODUCER: Final[dict[str, dict[str, Case]]] = {
     "send": {"first": _sent_without_waiting},
     "send_arrow": {"a table": _table},
+    "send_batch": {},  # in that case, too
+    "create_batch": {},
     "flush": {"first": lambda store: _producer(store).flush()},
     "start": {"first": lambda store: _producer(store).start()},
     "stop": {"first": lambda store: _producer(store).stop()},

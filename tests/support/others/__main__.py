@@ -1,4 +1,4 @@
-"""Fetches kafka-python's own tests, runs them on the layer, and compares the outcome with the table that is kept.
+"""Fetches the own tests of kafka-python and aiokafka, runs them on the layers, and compares them with the table that is kept.
 
     python -m support.others [--checkout DIR] [--write] [--all] [SUITE ...]
     python -m support.others --programs DIR
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
     Attributes:
         suite: its name.
-        test: its file below `test`, and its name; for a file or a folder that is not run, its path alone.
+        test: its file below the folder of tests, and its name; for a file or a folder that is not run, its path alone.
         state: "passed" or "left out".
         reason: of a test that is left out.
     """
@@ -65,31 +65,51 @@ def outcomes(suite: Suite, folder: Path, left_out: list[str], arguments: list[st
 
     Args:
         suite: the suite.
-        folder: its `test` folder.
+        folder: of its tests.
         left_out: the tests that are not run.
         arguments: more for pytest.
     """
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
-        for name in suite.files:
-            target = work / "test" / name
+        for name in (*suite.files, *(suite.helpers or ())):
+            target = work / suite.folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, target)
-        for place in ("__init__.py", "integration/__init__.py"):
-            (work / "test" / place).parent.mkdir(exist_ok=True)
-            (work / "test" / place).touch()
-        for place in ("testutil.py", "fixtures.py", "integration/fixtures.py"):
-            (work / "test" / place).write_text("from support.others.testutil import *\n")
+        if suite.helpers is None:
+            _put_in_helpers(work / suite.folder)
         (work / "pytest.ini").write_text("[pytest]\n")
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(work), str(PROJECT / "src"), str(PROJECT / "tests")]),
             "OTHERS_LEFT_OUT": json.dumps(left_out),
+            "OTHERS_FOLDER": suite.folder,
+            "OTHERS_PARTITIONS": str(suite.partitions),
             "OTHERS_OUTCOMES": str(work / "outcomes.json"),
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "support.others.plugin", "-p", "no:cacheprovider", *arguments]
-        subprocess.run([*command, *(f"test/{name}" for name in suite.files)], cwd=work, env=environment, check=False)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "support.others.plugin",
+            "-p",
+            "support.others.aio_plugin",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ]
+        subprocess.run([*command, *(f"{suite.folder}/{name}" for name in suite.files)], cwd=work, env=environment, check=False)
         found = json.loads((work / "outcomes.json").read_text())
     return {name: (state, reason) for name, (state, reason) in found.items()}
+
+
+def _put_in_helpers(tests: Path) -> None:
+    """Writes our helpers in the place of kafka-python's, which start a broker."""
+    for place in ("__init__.py", "integration/__init__.py"):
+        (tests / place).parent.mkdir(exist_ok=True)
+        (tests / place).touch()
+    for place in ("testutil.py", "fixtures.py", "integration/fixtures.py"):
+        (tests / place).write_text("from support.others.testutil import *\n")
 
 
 def compared(suite: Suite, known: list[Row], found: dict[str, tuple[str, str]]) -> tuple[list[Row], list[str]]:
@@ -113,8 +133,10 @@ def compared(suite: Suite, known: list[Row], found: dict[str, tuple[str, str]]) 
 
 def main() -> int:
     """Runs the suites. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m support.others", description="Runs kafka-python's own tests on the layer.")
-    parser.add_argument("--checkout", type=Path, metavar="DIR", help="A clone of github.com/dpkp/kafka-python.")
+    parser = argparse.ArgumentParser(
+        prog="python -m support.others", description="Runs the own tests of kafka-python and aiokafka on the layers."
+    )
+    parser.add_argument("--checkout", type=Path, metavar="DIR", help="A clone of the suite's repository.")
     parser.add_argument("--write", action="store_true", help="Write the table anew, with the reasons that it has.")
     parser.add_argument("--all", action="store_true", help="Run the tests that are left out, too.")
     parser.add_argument("--pytest", default="", metavar="ARGUMENTS", help="More arguments for pytest.")
@@ -124,9 +146,7 @@ def main() -> int:
     if given.programs:
         return programs.main(given.programs.resolve())
     chosen = [
-        suite
-        for suite in SUITES
-        if (any(suite.name.endswith(name) for name in given.suites) if given.suites else suite.version or given.checkout)
+        suite for suite in SUITES if (any(suite.name.endswith(name) for name in given.suites) if given.suites else suite.version)
     ]
     rows = table()
     is_right = True

@@ -1,4 +1,4 @@
-"""The pytest plug-in that runs kafka-python's tests on the layer: it installs it, has their fixtures, and leaves tests out.
+"""The pytest plug-in that runs the tests of others on the layer: installs it, has kafka-python's fixtures, leaves tests out.
 
 It stands in place of their own `conftest.py`, which starts a broker.
 """
@@ -22,7 +22,8 @@ import pylog.compat
 from support.others import stubs
 from support.others.testutil import random_string
 
-_PARTITIONS = 4  # of a topic that is created on demand, as their broker is configured
+_PARTITIONS = int(os.environ.get("OTHERS_PARTITIONS", "4"))  # of a topic that is created on demand
+_FOLDER = os.environ.get("OTHERS_FOLDER", "test") + "/"
 _outcomes: dict[str, str] = {}
 _reasons: dict[str, str] = {}
 
@@ -44,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def name_of(node: str) -> str:
     """Returns a test's name in the table: its file and its functions, without parameters."""
-    return node.removeprefix("test/").partition("[")[0]
+    return node.removeprefix(_FOLDER).partition("[")[0]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

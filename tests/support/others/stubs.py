@@ -20,6 +20,10 @@ _PRIVATE: Final = (  # of kafka-python: network, protocol, record formats, and t
     "kafka.protocol.broker_version_data",
     "kafka.protocol.metadata",
     "test.mock_broker",
+    "aiokafka.producer.transaction_manager",  # of aiokafka: the same
+    "aiokafka.protocol",
+    "aiokafka.protocol.produce",
+    "aiokafka.record",
 )
 
 
@@ -33,7 +37,7 @@ class _Private(ModuleType):
             raise AttributeError(name)
 
         def refuse(*_: object, **__: object) -> None:
-            raise NotImplementedError(f"{self.__name__}.{name} is private to kafka-python; the layer has no network")
+            raise NotImplementedError(f"{self.__name__}.{name} is private; the layer has no network")
 
         made = type(name, (), {"__init__": refuse})
         setattr(self, name, made)
@@ -47,4 +51,6 @@ def put_in() -> None:
         made = sys.modules.setdefault(name, _Private(name))
         if above in sys.modules and last not in vars(sys.modules[above]):
             setattr(sys.modules[above], last, made)
+    fetcher: Any = sys.modules["aiokafka.consumer.fetcher"]
+    fetcher.FetchRequest = _Private("aiokafka.protocol.fetch").FetchRequest
     sys.modules.setdefault("mock", unittest.mock)  # the package that version 2.0 was tested with

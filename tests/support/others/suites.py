@@ -15,6 +15,7 @@ PROJECT: Final = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("OTHERS_CACHE", PROJECT / ".cache" / "others"))
 
 NETWORK: Final = "the network: connections, wire protocol, TLS, SASL"
+AIO_INSIDES: Final = "aiokafka's private classes; pylog's engine takes their place"
 INSIDES: Final = "kafka-python's private classes; pylog's engine takes their place"
 MOCKED: Final = "a client over a simulated broker: the test scripts the protocol's answers"
 _OLD: Final = {
@@ -36,19 +37,27 @@ _OLD: Final = {
 
 
 class Suite(NamedTuple):
-    """One version of kafka-python.
+    """One version of kafka-python or of aiokafka.
 
     Attributes:
         name: of the suite in the table.
         version: of the source distribution on the package index; None for a checkout.
-        files: below its `test` folder, that are run.
+        files: below its folder of tests, that are run.
         left_out: the reason by file, or by folder, for those that are not.
+        repository: on GitHub.
+        folder: of the tests.
+        helpers: files of theirs that the tests import; None if ours stand in their place.
+        partitions: of a topic that is created on demand, as their broker is configured.
     """
 
     name: str
     version: str | None
     files: tuple[str, ...]
     left_out: dict[str, str]
+    repository: str = "dpkp/kafka-python"
+    folder: str = "test"
+    helpers: tuple[str, ...] | None = None
+    partitions: int = 4
 
 
 _INTEGRATION: Final = (
@@ -145,15 +154,52 @@ SUITES: Final = (
             "test_sasl_integration.py": NETWORK,
         },
     ),
+    Suite(
+        "aiokafka 672947a",
+        None,
+        (
+            "test_admin.py",
+            "test_consumer.py",
+            "test_helpers.py",
+            "test_partitioner.py",
+            "test_pep492.py",
+            "test_producer.py",
+            "test_transactional_consumer.py",
+            "test_transactional_producer.py",
+        ),
+        {
+            "coordinator": AIO_INSIDES,
+            "record": "aiokafka's own record formats; pylog's are tested in tests/record",
+            "test_client.py": NETWORK,
+            "test_cluster.py": AIO_INSIDES,
+            "test_codec.py": "aiokafka's own codecs; pylog's are tested in tests/record",
+            "test_conn.py": NETWORK,
+            "test_coordinator.py": AIO_INSIDES,
+            "test_fetcher.py": AIO_INSIDES,
+            "test_message_accumulator.py": AIO_INSIDES,
+            "test_protocol.py": NETWORK,
+            "test_protocol_object_conversion.py": NETWORK,
+            "test_rack_awareness.py": NETWORK,
+            "test_requests.py": NETWORK,
+            "test_sasl.py": NETWORK,
+            "test_sender.py": AIO_INSIDES,
+            "test_subscription_state.py": AIO_INSIDES,
+            "test_transaction_manager.py": AIO_INSIDES,
+        },
+        repository="aio-libs/aiokafka",
+        folder="tests",
+        helpers=("__init__.py", "_testutil.py"),
+        partitions=2,
+    ),
 )
 
 
 def fetched(suite: Suite, checkout: Path | None) -> Path:
-    """Returns the folder `test` of a suite, fetched if it is not there yet. Exits with the reason if it cannot be.
+    """Returns the folder of a suite's tests, fetched if it is not there yet. Exits with the reason if it cannot be.
 
     Args:
         suite: the suite.
-        checkout: a clone of dpkp/kafka-python, or None.
+        checkout: a clone of its repository, or None.
     """
     if suite.version is None:
         return _from_checkout(suite, checkout)
@@ -166,7 +212,7 @@ def fetched(suite: Suite, checkout: Path | None) -> Path:
         (made,) = (CACHE / "unpacking").iterdir()
         made.rename(folder)
         shutil.rmtree(CACHE / "unpacking")
-    return folder / "test"
+    return folder / suite.folder
 
 
 def _archive(version: str) -> Path | None:
@@ -190,15 +236,15 @@ def _downloaded(version: str) -> Path:
 def _from_checkout(suite: Suite, checkout: Path | None) -> Path:
     commit = suite.name.rpartition(" ")[2]
     if checkout is None:
-        sys.exit(f"the suite {suite.name!r} needs --checkout DIR: a clone of github.com/dpkp/kafka-python that has {commit}")
+        sys.exit(f"the suite {suite.name!r} needs --checkout DIR: a clone of github.com/{suite.repository} that has {commit}")
     folder = CACHE / commit
     if not folder.exists():
-        done = subprocess.run(["git", "-C", str(checkout), "archive", commit, "test"], capture_output=True, check=False)
+        done = subprocess.run(["git", "-C", str(checkout), "archive", commit, suite.folder], capture_output=True, check=False)
         if done.returncode:
             sys.exit(f"{checkout} has no commit {commit}: {done.stderr.decode().strip()}")
         folder.mkdir(parents=True)
         subprocess.run(["tar", "x", "-C", str(folder)], input=done.stdout, check=True)
-    return folder / "test"
+    return folder / suite.folder
 
 
 def functions_of(file: Path) -> int:

@@ -84,4 +84,4 @@ def install(directory: str | None = None, **settings: Any) -> None:
     install_only(("kafka",), directory, settings)
 
 
-give_names(__name__)
+give_names("kafka")

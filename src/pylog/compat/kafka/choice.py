@@ -143,17 +143,12 @@ class Choice:
         return self._kind in (_TOPICS, _PATTERN) or len(self._partitions) > len(self._missing)
 
     def _subscribe(self) -> None:
-        exist = [self._cluster.create_on_demand(topic, allowed=self._may_create) for topic in sorted(self._topics)]
-        if self._kind == _TOPICS and all(exist):
-            self._native.subscribe(sorted(self._topics), listener=self._listener)
-        else:  # a pattern finds topics that are created later
-            wanted = self._pattern or "(?:" + "|".join(map(re.escape, sorted(self._topics))) + r")\Z"
-            self._native.subscribe(pattern=wanted, listener=self._listener)
+        topics, pattern = subscription_of(self._cluster, self._topics, self._pattern, may_create=self._may_create)
+        self._native.subscribe(topics, pattern, self._listener)
         self._is_new = False
 
     def _assign(self) -> None:
-        counts = self._cluster.topics()
-        exist = {each for each in self._partitions if each.topic in counts and each.partition in counts[each.topic].partition_ids}
+        exist = existing(self._cluster, self._partitions)
         new = exist & self._missing
         self._missing = self._partitions - exist
         self._check_at = _CLOCK.monotonic() + _AGAIN_S
@@ -172,6 +167,30 @@ class Choice:
             self._native.seek_to_beginning(partition)
         else:
             self._native.seek_to_end(partition)
+
+
+def subscription_of(
+    cluster: Cluster, topics: Collection[str], pattern: re.Pattern[str] | None, *, may_create: bool
+) -> tuple[list[str], re.Pattern[str] | None]:
+    """Returns the topics or the pattern that pylog's consumer subscribes to. Creates missing topics if that is allowed.
+
+    Args:
+        cluster: the store.
+        topics: names of topics; none with a pattern.
+        pattern: of names.
+        may_create: true if missing topics may be created.
+    """
+    exist = [cluster.create_on_demand(topic, allowed=may_create) for topic in sorted(topics)]
+    if pattern is None and all(exist):
+        return sorted(topics), None
+    names = "|".join(map(re.escape, sorted(topics)))
+    return [], pattern or re.compile(f"(?:{names})\\Z")  # a pattern finds topics that are created later
+
+
+def existing(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Returns those of some partitions that exist."""
+    counts = cluster.topics()
+    return {each for each in partitions if each.topic in counts and each.partition in counts[each.topic].partition_ids}
 
 
 def check_partitions(partitions: Collection[Any]) -> None:

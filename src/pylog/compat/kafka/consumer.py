@@ -314,3 +314,7 @@ class KafkaConsumer(ConsumerBase):
         finally:
             self._calls.give_back()
             close_all(self.config["key_deserializer"], self.config["value_deserializer"])
+
+    def _abandon(self) -> None:
+        """Closes the consumer without a commit, for a test that did not close it."""
+        self.close(autocommit=False)

@@ -177,18 +177,30 @@ _IRREGULAR: Final = {  # Kafka's names that do not follow from the class's
 }
 
 
-def _made(name: str, bases: tuple[type[KafkaError], ...], errno: int | None = None) -> type[KafkaError]:
-    """Returns a new class, which is also a name of this module."""
+def made(names: dict[str, Any], name: str, bases: tuple[type[KafkaError], ...], errno: int | None = None) -> Any:
+    """Returns a new class, which becomes a name of a module.
+
+    Args:
+        names: the module's.
+        name: of the class.
+        bases: of the class.
+        errno: Kafka's number of the error.
+    """
     words = re.sub("(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("Error"))
-    members: dict[str, Any] = {"__module__": __name__, "__doc__": f"Kafka's error {words.lower()!r}."}
+    members: dict[str, Any] = {"__module__": names["__name__"], "__doc__": f"Kafka's error {words.lower()!r}."}
     if errno is not None:
         members |= {
             "errno": errno,
             "message": _IRREGULAR.get(name, words.upper().replace(" ", "_")),
             "description": f"{words.capitalize()}.",
         }
-    made = globals()[name] = type(name, bases, members)
-    return made
+    names[name] = type(name, bases, members)
+    return names[name]
+
+
+def _made(name: str, bases: tuple[type[KafkaError], ...], errno: int | None = None) -> type[KafkaError]:
+    kind: type[KafkaError] = made(globals(), name, bases, errno)
+    return kind
 
 
 def _classes() -> dict[int, type[BrokerResponseError]]:
@@ -197,9 +209,9 @@ def _classes() -> dict[int, type[BrokerResponseError]]:
     for names, bases in _KINDS.items():
         for entry in names.split():
             number, _, name = entry.rpartition(":")
-            made = _made(name, bases, int(number) if number else None)
+            kind = _made(name, bases, int(number) if number else None)
             if number:
-                numbered[int(number)] = made
+                numbered[int(number)] = kind
     return numbered
 
 

@@ -190,8 +190,22 @@ def warn_of_ignored(client: str, defaults: Mapping[str, Any], given: Mapping[str
         given: by the program.
         topics_at: where topics are.
     """
-    known = dict(defaults) | dict(OLD[client])
-    names = frozenset(name for name in given if name in IGNORED[client] and not _is(given[name], known[name]))
+    note_ignored(client, IGNORED[client], dict(defaults) | dict(OLD[client]), given, topics_at)
+
+
+def note_ignored(
+    client: str, ignored: Collection[str], known: Mapping[str, Any], given: Mapping[str, Any], topics_at: str
+) -> None:
+    """Logs the names of given options that are ignored and differ from their default: once for each class and set of names.
+
+    Args:
+        client: the class's name.
+        ignored: the options that the class ignores.
+        known: all options with their defaults.
+        given: by the program.
+        topics_at: where topics are.
+    """
+    names = frozenset(name for name in given if name in ignored and not _is(given[name], known[name]))
     if not names or (client, names) in _warned:
         return
     _warned.add((client, names))

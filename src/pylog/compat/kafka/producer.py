@@ -319,6 +319,10 @@ class KafkaProducer:
             self._native.close(timeout)
         close_all(self.config["key_serializer"], self.config["value_serializer"])
 
+    def _abandon(self) -> None:
+        """Closes the producer, for a test that did not close it."""
+        self.close()
+
 
 def _native_group(given: ConsumerGroupMetadata | str) -> GroupMetadata:
     if isinstance(given, str):

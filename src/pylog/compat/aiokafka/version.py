@@ -1,0 +1,3 @@
+"""The version of aiokafka whose names this package has."""
+
+__version__ = "0.14.0"
