@@ -286,6 +286,33 @@ def test_a_tick_drops_the_buffers_that_no_append_uses(tmp_path: Path) -> None:
     assert with_buffers - without > 900_000
 
 
+def test_a_producer_lets_go_of_its_transactional_id_when_it_is_closed_or_dropped(tmp_path: Path) -> None:
+    """Each use of an id holds a lock. A transaction that the store has begun with the id keeps it."""
+    few = pylog.TransactionsConfig(topic_num_partitions=1)
+    with pylog.open(tmp_path, durability=pylog.Durability.OS, transactions=few) as store:
+        store.create_topic("t")
+        for number in range(20):
+            producer = store.producer(transactional_id=f"id{number}")
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"%d" % number)
+            producer.flush()
+            if number % 2:
+                producer.commit_transaction()  # else the close aborts
+            shared = store.transaction("id19") if number == 19 else None
+            producer.close()
+        gc.collect()
+        assert sum(type(each) is Incarnation for each in gc.get_objects()) == 1
+        assert shared is not None
+        shared.append("t", b"shared")
+        shared.commit()
+        with store.transaction("id0") as again:
+            again.append("t", b"again")
+        found = [record.value for record in store.log("t").records(isolation_level="read_committed")]
+        assert found == [*(b"%d" % number for number in range(1, 20, 2)), b"shared", b"again"]
+        assert {each.state for each in store.transactions.list()} == {"CompleteCommit", "CompleteAbort"}
+
+
 def test_a_store_keeps_a_bounded_number_of_uses_of_transactional_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds a lock. An open transaction stays, and an id that was let go can be used again."""
     monkeypatch.setattr(limits, "TRANSACTIONAL_IDS_IN_USE", 5)

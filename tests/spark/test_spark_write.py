@@ -239,6 +239,31 @@ def test_a_stream_copies_a_topic_and_a_micro_batch_that_comes_again_is_not_writt
     assert len(values_of(shop, "returns")) == 2 * 301
 
 
+@pytest.mark.pair("Spark", "aborted transactions")
+def test_a_micro_batch_whose_task_fails_leaves_nothing_and_is_one_transaction_when_it_comes_again(
+    spark: SparkSession, shop: Path, tmp_path: Path
+):
+    with pylog.open(shop) as store:
+        for number in range(3):
+            store.log("orders", number).append_many([b"%d %d" % (number, row) for row in range(10)])
+    rows = spark.readStream.format("pylog").options(path=str(shop), subscribe="orders", startingOffsets="earliest").load()
+    options = {"path": str(shop), "topic": "returns", "checkpointLocation": str(tmp_path / "checkpoint")}
+    failing = "IF(CAST(value AS STRING) = '2 9', CAST(raise_error('this task fails') AS BINARY), value) AS value"
+    sink = rows.selectExpr(failing, "partition").writeStream.format("pylog").options(**options)
+    with pytest.raises(PySparkException, match="this task fails"):
+        sink.trigger(availableNow=True).start().awaitTermination()
+    assert values_of(shop, "returns") == []
+    sink = rows.select("value", "partition").writeStream.format("pylog").options(**options)
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    expected = sorted(values_of(shop), key=str)
+    for option in ({"isolation.level": "read_committed"}, {"snapshot": "true"}, {}):
+        read = spark.read.format("pylog").options(path=str(shop), subscribe="returns", **option).load()
+        assert sorted((bytes(row.value) for row in read.collect()), key=str) == expected
+    with pylog.open(shop, mode="r") as store:
+        assert store.transactions.describe(f"pylog-spark-{query.id}").state == "CompleteCommit"
+
+
 def test_a_stream_whose_checkpoint_is_an_old_copy_stops(spark: SparkSession, shop: Path, tmp_path: Path):
     checkpoint = tmp_path / "checkpoint"
     for row in range(3):

@@ -198,10 +198,15 @@ class ProducerTransactions:
             self._abort(self._current(), "the program has aborted the transaction of the record")
 
     def end(self) -> None:
-        """Aborts the open transaction, as the producer is closed. Its id's next transaction does if that fails."""
-        with self._turn(), suppress(PylogError):
-            if self._open is not None:
-                self._abort(self._open, "the producer was closed before it committed the transaction of the record")
+        """Aborts the open transaction, and ends the use of the id, as the producer is closed. Else the next use aborts it."""
+        with self._turn():
+            with suppress(PylogError):
+                if self._open is not None:
+                    self._abort(self._open, "the producer was closed before it committed the transaction of the record")
+            with suppress(PylogError):  # a closed store has released it
+                if self._incarnation is not None:
+                    self._manager.end(self._incarnation)
+                    self._incarnation = None
 
     # ---- steps; the caller has the turn --------------------------------------------------------------------------------------
 

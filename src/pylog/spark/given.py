@@ -19,14 +19,14 @@ Use = Literal["batch reads", "streaming reads", "writing"]
 _READ = (
     "path", "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "isolationLevel", "kafka.isolation.level", "failOnDataLoss",
+    "isolationLevel", "isolation.level", "kafka.isolation.level", "failOnDataLoss",
     "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition",
     "includeHeaders", "columns", "verifyChecksums",
 )  # fmt: skip
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 KNOWN: Mapping[Use, tuple[str, ...]] = {
-    "batch reads": (*_READ, *ENDING),
+    "batch reads": (*_READ, *ENDING, "snapshot"),
     "streaming reads": (*_READ, *_LIMITS, "maxBytesPerTrigger", "groupId"),
     "writing": ("path", "topic", "createTopics", "partitions", "compression", "durability", "timestampType", "transactional"),
 }

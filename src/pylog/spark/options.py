@@ -148,9 +148,11 @@ class ReadOptions(SourceOptions):
 
     Attributes:
         end: where reading ends (exclusive).
+        snapshot: whether the read has whole transactions only, in all partitions together.
     """
 
     end: Limit
+    snapshot: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,10 @@ def _batch(given: GivenOptions) -> ReadOptions:
     end = _limit(given, "ending", Everywhere(LATEST))
     _refuse(end, EARLIEST, "endingOffsets", "a batch read that ends at -2 (earliest) would be empty")
     _check_order(start, end)
-    return ReadOptions(start=start, end=end, **_common(given))
+    snapshot, common = given.get("snapshot", values.boolean, False), _common(given)
+    if snapshot and len(common["paths"]) > 1:
+        raise InvalidArgumentError("snapshot takes a cut over the partitions of one directory; path names several")
+    return ReadOptions(start=start, end=end, snapshot=snapshot, **common)
 
 
 def _stream(given: GivenOptions) -> StreamOptions:
@@ -270,9 +275,10 @@ def _column_names(name: str, value: str) -> tuple[str, ...]:
 
 def _isolation(given: GivenOptions) -> str:
     parse = values.one_of("read_uncommitted", "read_committed")
-    levels = {given.required(name, parse) for name in ("isolationLevel", "kafka.isolation.level") if name in given}
+    names = [name for name in ("isolationLevel", "isolation.level", "kafka.isolation.level") if name in given]
+    levels = {given.required(name, parse) for name in names}
     if len(levels) > 1:
-        raise InvalidArgumentError("isolationLevel and kafka.isolation.level are the same option and were given two values")
+        raise InvalidArgumentError(f"{' and '.join(names)} are the same option and were given two values")
     return levels.pop() if levels else "read_uncommitted"
 
 

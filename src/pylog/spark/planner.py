@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -21,6 +21,7 @@ from pylog.errors import InvalidArgumentError
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.log.reading.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
+from pylog.snapshot import PartitionCut
 from pylog.spark.bounds import PartitionBounds, is_by_time
 from pylog.spark.options import (
     Everywhere,
@@ -36,6 +37,7 @@ from pylog.spark.steady import steadily
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
 
+NO_CUTS: Final[Mapping[TopicPartition, PartitionCut]] = {}
 MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
 
 
@@ -49,12 +51,22 @@ class LogSlice(InputPartition):
         topic, partition: which partition.
         start, end: offsets.
         topic_id: of the planned topic, to recognise another one of the same name; None if it has none.
+        cut: the partition in a snapshot, whose records are read; None without a snapshot.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
     LogSlice('/data/shop', 'orders', 0, 10, 20, None)
     """
 
-    def __init__(self, directory: str, topic: str, partition: int, start: int, end: int, topic_id: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        topic_id: str | None = None,
+        cut: PartitionCut | None = None,
+    ) -> None:
         super().__init__(None)
         self.directory = directory
         self.topic = topic
@@ -62,22 +74,24 @@ class LogSlice(InputPartition):
         self.start = start
         self.end = end
         self.topic_id = topic_id
+        self.cut = cut
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def _fields(self) -> tuple[str, str, int, int, int, str | None]:
-        return self.directory, self.topic, self.partition, self.start, self.end, self.topic_id
+    def _fields(self) -> tuple[Any, ...]:
+        fields = self.directory, self.topic, self.partition, self.start, self.end, self.topic_id
+        return fields if self.cut is None else (*fields, self.cut)
 
-    def __reduce__(self) -> tuple[type[LogSlice], tuple[str, str, int, int, int, str | None]]:
+    def __reduce__(self) -> tuple[type[LogSlice], tuple[Any, ...]]:
         return LogSlice, self._fields()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LogSlice) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash(self._fields())
+        return hash(self._fields()[:6])
 
     def __repr__(self) -> str:
         return f"LogSlice{self._fields()}"
@@ -125,8 +139,15 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
         check_all_named(options.start, log_dirs, "startingOffsets")
         check_all_named(options.end, log_dirs, "endingOffsets")
         ids = topic_ids(log_dirs)  # read before the logs are opened, to detect topics that are created again in between
-        extents = in_processes(partial(_extents_of, options, pruning), sorted(log_dirs.items()))
-        return slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids)
+        cuts = _cuts(roots, log_dirs) if options.snapshot else {}
+        extents = in_processes(partial(_extents_of, options, pruning, cuts), sorted(log_dirs.items()))
+        return slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids, cuts)
+
+
+def _cuts(roots: Mapping[str, Root], log_dirs: Mapping[TopicPartition, str]) -> Mapping[TopicPartition, PartitionCut]:
+    """Takes a snapshot of the only directory."""
+    (root,) = roots.values()
+    return root.snapshot({partition.topic for partition in log_dirs}).cuts
 
 
 # ---- extents -------------------------------------------------------------------------------------------------------------
@@ -135,29 +156,43 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
 PartitionLogDir = tuple[TopicPartition, str]  # a partition, and the log directory that has it
 
 
-def _extents_of(options: ReadOptions, pruning: Pruning, log_dirs: Sequence[PartitionLogDir]) -> list[Extent]:
+def _extents_of(
+    options: ReadOptions, pruning: Pruning, cuts: Mapping[TopicPartition, PartitionCut], log_dirs: Sequence[PartitionLogDir]
+) -> list[Extent]:
     """Returns the extents of each partition, in order. Runs in any process, because it opens the directories itself."""
     with opened({log_dir for _, log_dir in log_dirs}) as roots:
-        reads = [partial(_extents, roots[log_dir], log_dir, partition, options, pruning) for partition, log_dir in log_dirs]
+        reads = [
+            partial(_extents, roots[log_dir], log_dir, partition, options, pruning, cuts.get(partition))
+            for partition, log_dir in log_dirs
+        ]
         return [extent for read in reads for extent in steadily(read)]
 
 
-def _extents(root: Root, log_dir: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
+def _extents(
+    root: Root,
+    log_dir: str,
+    partition: TopicPartition,
+    options: ReadOptions,
+    pruning: Pruning,
+    cut_of: PartitionCut | None = None,
+) -> list[Extent]:
     """Returns the extents of one partition. If predicates exclude it, it is read only to check options that name it.
 
     It is opened only if its outline is not enough, for transactions or times.
     """
     if not pruning.keeps(partition) and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
         return []
-    committed = options.scan.isolation_level == "read_committed"
+    if options.snapshot and cut_of is None:
+        return []  # the partition was created after the snapshot
+    committed = options.scan.isolation_level == "read_committed" and cut_of is None
     by_time = is_by_time(options.start) or is_by_time(options.end)
-    if not committed and not by_time and pruning.timestamp is None:
+    if not committed and not by_time and pruning.timestamp is None and cut_of is None:
         outline = root.outline(partition)
         bounds = PartitionBounds(log_dir, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
         return _extents_within(outline, bounds, options, pruning, None)
     with contextlib.closing(root.log(partition)) as log:
         state = log.snapshot(committed=committed, at_least=0)  # as it was opened: asking again costs a listing
-        latest = state.stable_offset if committed else state.end_offset
+        latest = state.stable_offset if committed else state.end_offset if cut_of is None else cut_of.end_offset
         bounds = PartitionBounds(log_dir, partition, state.start_offset, latest, options, state.remote_offsets)
         return _extents_within(outline_of(state), bounds, options, pruning, log)
 
@@ -259,7 +294,13 @@ def shares(sizes: Sequence[int], pieces: int) -> list[int]:
     return [max(1, round(size * pieces / total)) for size in sizes]
 
 
-def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions, ids: Mapping[str, str]) -> list[LogSlice]:
+def slices(
+    outlined: Outlined,
+    extents: Iterable[Extent],
+    options: SourceOptions,
+    ids: Mapping[str, str],
+    cuts: Mapping[TopicPartition, PartitionCut] = NO_CUTS,
+) -> list[LogSlice]:
     """Returns the tasks that read extents.
 
     Args:
@@ -267,6 +308,7 @@ def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions
         extents: the ranges to read; empty ones need no task.
         options: of the read.
         ids: of the topics, as far as they have any.
+        cuts: the partitions in a snapshot, if one is read.
 
     Raises:
         InvalidArgumentError: they would be too many.
@@ -278,7 +320,7 @@ def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions
                 wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"
                 raise InvalidArgumentError(f"the read falls into more than {MAX_SLICES} tasks: {wanted}")
             partition = extent.topic_partition
-            found.append(LogSlice(extent.directory, *partition, start, end, ids.get(partition.topic)))
+            found.append(LogSlice(extent.directory, *partition, start, end, ids.get(partition.topic), cuts.get(partition)))
     return found
 
 

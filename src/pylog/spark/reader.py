@@ -31,6 +31,7 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.snapshot import Snapshot
 from pylog.spark.bounds import end_of, report_data_loss
 from pylog.spark.options import ScanOptions
 from pylog.spark.partitions import topic_id
@@ -87,7 +88,7 @@ def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Ite
                 return
             position, end = _available(log, position, part, options)
             try:
-                for batch in _batches(log, position, end, options, columns):
+                for batch in _batches(log, position, end, options, columns, part):
                     yield batch
                     position, reopenings = batch.column("offset")[-1].as_py() + 1, 0
             except (OffsetOutOfRangeError, StorageFailedError) as error:
@@ -139,7 +140,8 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
 
 def _available(log: PartitionLog, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
     """Returns the range of the slice that can still be read, and reports deleted records."""
-    start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation_level))
+    isolation = options.isolation_level if part.cut is None else "read_uncommitted"
+    start, end = max(position, log.start_offset), min(part.end, end_of(log, isolation))
     missing = [(position, min(start, part.end))] if start > position else []
     missing += [(max(end, position), part.end)] if end < part.end else []
     for first, last in missing:
@@ -148,7 +150,9 @@ def _available(log: PartitionLog, position: int, part: LogSlice, options: ScanOp
     return start, end
 
 
-def _batches(log: PartitionLog, start: int, end: int, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    log: PartitionLog, start: int, end: int, options: ScanOptions, columns: tuple[str, ...], part: LogSlice
+) -> Iterator[pa.RecordBatch]:
     if start >= end:
         return
     scanned = log.scan(
@@ -158,6 +162,7 @@ def _batches(log: PartitionLog, start: int, end: int, options: ScanOptions, colu
         isolation_level=options.isolation_level,
         max_rows=limits.SCAN_ROWS,
         verify=options.verify_checksums,
+        snapshot=None if part.cut is None else Snapshot(0, {part.topic_partition: part.cut}),
     )
     for batch in scanned:
         if batch.num_rows:

@@ -6,11 +6,13 @@ store is opened only for questions that file names and batch headers cannot answ
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import pylog
 from pylog.log.reading.outline import PartitionExtent
 from pylog.record.types import TopicPartition
+from pylog.snapshot import Snapshot
 from pylog.unopened import UnopenedDirectory
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ class Root(UnopenedDirectory):
         from pylog.store import manager_of
 
         return manager_of(self._opened()).log(*partition)
+
+    def snapshot(self, topics: Collection[str]) -> Snapshot:
+        """Takes a snapshot of topics; raises as `Store.snapshot`."""
+        return self._opened().snapshot(topics, groups=())
 
     def close(self) -> None:
         """Closes the store, if anything has needed it."""

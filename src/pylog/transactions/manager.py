@@ -134,6 +134,21 @@ class TransactionManager:
             _check_not_open(incarnation)
             return _new(incarnation, level, compression, limits.INT64_MAX)
 
+    def end(self, incarnation: Incarnation) -> None:
+        """Ends the use of an id by a producer. A transaction that is left open has no living owner then: the next check ends it.
+
+        If `transaction` has begun one of the id meanwhile, the use ends with those of other ids at rest.
+        """
+        name = incarnation.transactional_id
+        with self._guard:
+            if self._incarnations.get(name) is not incarnation:
+                return  # a newer use of the id has fenced it, and released its byte
+            if _is_open(incarnation):
+                self._at_rest[name] = None
+                return
+            del self._incarnations[name]
+            self._owners.release(incarnation.owner_byte)
+
     # ---- uses of ids ---------------------------------------------------------------------------------------------------------
 
     def _of(self, transactional_id: str, timeout_ms: int) -> Incarnation:

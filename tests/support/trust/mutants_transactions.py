@@ -502,6 +502,22 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         why="A program's id fences the anonymous transactions of others.",
     ),
     Mutant(
+        name="a_closed_producer_keeps_its_transactional_id",
+        file="pylog/producer/transactions.py",
+        text="                    self._manager.end(self._incarnation)\n",
+        replacement="                    pass\n",
+        tests=("tests/test_what_grows.py::test_a_producer_lets_go_of_its_transactional_id_when_it_is_closed_or_dropped",),
+        why="Each use of an id holds a lock until the store is closed.",
+    ),
+    Mutant(
+        name="a_snapshot_in_spark_reads_a_partition_that_it_does_not_have",
+        file="pylog/spark/planner.py",
+        text="    if options.snapshot and cut_of is None:\n",
+        replacement="    if False:\n",
+        tests=("tests/spark/test_read_transactions.py::test_a_partition_that_was_created_after_the_snapshot_is_not_read",),
+        why="Spark reads a half of a transaction.",
+    ),
+    Mutant(
         name="the_micro_batch_of_a_dead_driver_is_aborted",
         file="pylog/transactions/manager.py",
         text="        self.coordinator.go_on = self.staged.go_on\n",
