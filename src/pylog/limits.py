@@ -133,4 +133,5 @@ HANGING_TRANSACTION_MS = 20 * 60_000  # a broker's transaction.max.timeout.ms, a
 LAG_COUNT_BYTES = 1 << 30  # of batches whose headers one observation reads to count unread records; more is not counted
 COMMITS_AT_ONCE = 32_768  # records of __consumer_offsets read at a time, newest first
 COMMITS_SEARCHED = 262_144  # of these records at most, for groups that commit seldom
+RECENT_BYTES = 64 << 20  # of the segments whose producers the window lists; 50 ms of header reading
 COMMITS_KEPT = 20  # of a group in a partition, spread over the window; the last ten are kept besides

@@ -50,7 +50,7 @@ class StoreParts:
         self.offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
         manager.root.forget_deleted(self.offsets.forget_topic)
         self.clients = OpenClients(manager, self.offsets, clock, options)
-        self.measures = Measures(manager, self.offsets)
+        self.measures = Measures(manager, self.offsets, self.transactions)
         self.offset_store = offset_store(self.offsets)
         if manager.writable:
             self.clients.begin()

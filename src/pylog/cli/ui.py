@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from pylog.cli.app import CARE, Json, StorePath, command
+from pylog.cli.app import CARE, Flag, Json, StorePath, command
 from pylog.cli.exits import UsageError
 from pylog.cli.output import print_json, write_data
-from pylog.cli.stores import reading
+from pylog.cli.stores import reading, writing
 
 
 @command(CARE)
@@ -22,24 +23,28 @@ def ui(
     port: int | None = None,
     token: str | None = None,
     allow_host: Annotated[list[str] | None, Parameter(name="--allow-host")] = None,
+    write: Flag = False,
     json: Json = False,
 ) -> None:
     """Shows a directory in the browser: topics, records, segments, groups and their health.
 
-    Only reads, so a broker or other processes may be running on the directory. Prints the address to open, which has a token, and
-    serves it until the command is interrupted.
+    Only reads without --write, so a broker or other processes may be running on the directory. Prints the address to open,
+    which has a token, and serves it until the command is interrupted.
 
     Args:
         store: Path of the log directory. A broker may be running on it.
         host: Address to listen on. One that other machines can reach needs --token.
         port: Port to listen on; 0 for any free one. Default: the first free one from 8055 on.
         token: Token that requests must have. Default: a random one.
+        write: Let pages change the directory: set offsets of groups, delete records and topics, abort transactions. Each change
+            is planned and confirmed, and opens the directory for writing only meanwhile.
         allow_host: Another name under which the pages may be asked for, such as that of a proxy. May be repeated.
         json: Print the address as a JSON document.
 
     Examples:
         pylog ui shop
         pylog ui shop --port 8080
+        pylog ui shop --write
     """
     try:
         from pylog.monitoring.measured import measures_of
@@ -47,7 +52,11 @@ def ui(
     except ModuleNotFoundError as error:
         raise UsageError(f"the window requires {error.name}; install pylog with its extra: pip install 'pylogdb[ui]'") from error
 
-    with reading(store) as opened, WindowServer(measures_of(opened).watch(), host, port, token, allow_host or ()) as server:
+    to_write = partial(writing, store) if write else None
+    with (
+        reading(store) as opened,
+        WindowServer(measures_of(opened).watch(), host, port, token, allow_host or (), to_write) as server,
+    ):
         if json:
             print_json({"url": server.url})
         else:

@@ -31,10 +31,14 @@ class CommitHistory:
 
     Args:
         log: the partition.
+        only: the commits of this group only, with its name as bytes; None for all groups.
+        kept: how many commits of a group in a partition, spread over the window; the last ten are kept besides.
     """
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: PartitionLog, only: bytes | None = None, kept: int = limits.COMMITS_KEPT) -> None:
         self._log = log
+        self._prefix = b"" if only is None else commit_key(only, b"")
+        self._kept = kept
         self._forget()
 
     def _forget(self) -> None:
@@ -70,18 +74,21 @@ class CommitHistory:
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
+    def _reader(self, since_ms: int) -> _CommitsRead:
+        return _CommitsRead(since_ms, self._prefix, self._kept)
+
     def _frames(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         return self._log.scan(start, end, columns=_COLUMNS, isolation_level="read_committed")
 
     def _take(self, frames: Iterable[pa.RecordBatch], since_ms: int) -> None:
-        found = _CommitsRead(since_ms)
+        found = self._reader(since_ms)
         found.take(frames)
         for key, commits in found.commits.items():
             self._set(key, commits if key in found.ended else self._known.get(key, []) + commits, since_ms)
 
     def _set(self, key: bytes, commits: list[PastCommit], since_ms: int) -> None:
         if commits:
-            self._known[key] = thinned(commits, since_ms)
+            self._known[key] = thinned(commits, since_ms, self._kept)
         else:
             self._known.pop(key, None)
 
@@ -91,7 +98,7 @@ class CommitHistory:
         searched, size = 0, limits.COMMITS_AT_ONCE
         while start < end:
             begin = max(start, end - size)
-            found = _CommitsRead(since_ms)
+            found = self._reader(since_ms)
             found.take(self._frames(begin, end))
             for key in found.commits.keys() - complete:
                 self._set(key, found.commits[key] + self._known.get(key, []), since_ms)
@@ -109,7 +116,7 @@ class CommitHistory:
         if start >= end:
             return {}
         frames = self._log.scan(start, end, columns=_COLUMNS)
-        found = _CommitsRead(0)
+        found = self._reader(0)
         found.take(frame.take(number_array(_plain_rows(frame), pa.int64())) for frame in frames)
         return found.commits
 
@@ -119,7 +126,7 @@ def commit_key(group: bytes, partition_key: bytes) -> bytes:
     return len(group).to_bytes(2, "big") + group + partition_key
 
 
-def thinned(commits: list[PastCommit], since_ms: int) -> list[PastCommit]:
+def thinned(commits: list[PastCommit], since_ms: int, kept: int = limits.COMMITS_KEPT) -> list[PastCommit]:
     """Returns the last ten commits, and of the earlier ones since a time some that are spread evenly.
 
     >>> commits = [PastCommit(each, each) for each in range(0, 4_000, 10)]
@@ -129,9 +136,9 @@ def thinned(commits: list[PastCommit], since_ms: int) -> list[PastCommit]:
     """
     recent = commits[-RECENT_COMMITS:]
     earlier = [each for each in commits[:-RECENT_COMMITS] if each.timestamp >= since_ms]
-    if len(earlier) <= limits.COMMITS_KEPT:
+    if len(earlier) <= kept:
         return earlier + recent
-    at = np.linspace(0, len(earlier) - 1, limits.COMMITS_KEPT // 2).astype(int)  # half of the room is left for new ones
+    at = np.linspace(0, len(earlier) - 1, kept // 2).astype(int)  # half of the room is left for new ones
     return [earlier[each] for each in at.tolist()] + recent
 
 
@@ -148,6 +155,8 @@ class _CommitsRead:
 
     Args:
         since_ms: the start of the window.
+        prefix: of the keys that count.
+        kept: commits of a key, as for `CommitHistory`.
 
     Attributes:
         commits: by key, oldest first, after the last tombstone.
@@ -155,8 +164,8 @@ class _CommitsRead:
         record_count, oldest_ms: how many records were read, and their smallest timestamp.
     """
 
-    def __init__(self, since_ms: int) -> None:
-        self._since_ms = since_ms
+    def __init__(self, since_ms: int, prefix: bytes, kept: int) -> None:
+        self._since_ms, self._prefix, self._kept = since_ms, prefix, kept
         self.commits: dict[bytes, list[PastCommit]] = {}
         self.ended: set[bytes] = set()
         self.record_count = 0
@@ -178,7 +187,9 @@ class _CommitsRead:
         order = np.argsort(numbers, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
             key = encoded.dictionary[int(numbers[rows[0]])].as_py()
-            if key is not None and len(key) >= _FIRST and key[0] == 0 and key[1] <= OFFSET:
+            if key is None or len(key) < _FIRST or key[0] != 0 or key[1] > OFFSET:
+                continue
+            if key.startswith(self._prefix, _FIRST):
                 self._add(key[_FIRST:], rows, stamps, values, deleted)
 
     def _add(self, key: bytes, rows: RowNumbers, stamps: RowNumbers, values: pa.Array, deleted: NDArray[np.bool_]) -> None:
@@ -187,18 +198,18 @@ class _CommitsRead:
             rows = rows[int(tombstones[-1]) + 1 :]
             self.ended.add(key)
             self.commits[key] = []
-        needed = _needed(rows, stamps, self._since_ms)
-        self.commits[key] = thinned(self.commits.get(key, []) + list(_parsed(needed, values)), self._since_ms)
+        needed = _needed(rows, stamps, self._since_ms, self._kept)
+        self.commits[key] = thinned(self.commits.get(key, []) + list(_parsed(needed, values)), self._since_ms, self._kept)
 
 
-def _needed(rows: RowNumbers, stamps: RowNumbers, since_ms: int) -> RowNumbers:
+def _needed(rows: RowNumbers, stamps: RowNumbers, since_ms: int, kept: int) -> RowNumbers:
     """Returns the rows that `thinned` may keep: values of the others need not be parsed."""
     if len(rows) <= RECENT_COMMITS:
         return rows
     earlier = rows[:-RECENT_COMMITS]
     earlier = earlier[stamps[earlier] >= since_ms]
-    if len(earlier) > limits.COMMITS_KEPT:
-        earlier = earlier[np.linspace(0, len(earlier) - 1, limits.COMMITS_KEPT).astype(int)]
+    if len(earlier) > kept:
+        earlier = earlier[np.linspace(0, len(earlier) - 1, kept).astype(int)]
     return np.concatenate([earlier, rows[-RECENT_COMMITS:]])
 
 

@@ -41,6 +41,7 @@ from pylog.groups.health import (
     result,
     worst,
 )
+from pylog.groups.lag_history import COMMITS_KEPT, LagPoint, lag_history, most_behind
 from pylog.groups.liveness import living_members
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.groups.state import topic_info
@@ -232,6 +233,34 @@ class GroupObserver:
             self._histories[directory] = found
             self._refreshed.add(directory)
         return found
+
+    def lag_history(self, group_id: str, state: ObservedGroup, window_ms: int) -> list[LagPoint]:
+        """Returns how the lag of a group has moved, from its commits (`lag_history`).
+
+        Args:
+            group_id, state: the group.
+            window_ms: how far back, in milliseconds.
+
+        Raises:
+            PylogError: the commits or a partition cannot be read.
+
+        Cost: one read of the window's commits in one partition of `__consumer_offsets`, and a search for each point.
+        """
+        partition = parse_partition_directory(base_name(state.directory))
+        assert partition is not None
+        since_ms = self.now_ms - window_ms
+        history = CommitHistory(self._manager.log(OFFSETS_TOPIC, partition.partition), group_id.encode(), COMMITS_KEPT)
+        history.refresh(since_ms)
+        lags = [(each, self._end_of(each) - committed.offset) for each, committed in state.offsets.items() if self._exists(each)]
+        past = {}
+        for each in most_behind(lags):
+            commits = history.commits(commit_key(group_id.encode(), format_partition_key(each)))
+            past[each] = with_current(commits, state.offsets[each], self.now_ms)
+        return lag_history(past, self.unread, since_ms, self.now_ms)
+
+    def _end_of(self, partition: TopicPartition) -> int:
+        found = self.unread(partition)
+        return 0 if found is None else found.state.end_offset
 
     def _opened_history(self, directory: str) -> CommitHistory:
         partition = parse_partition_directory(base_name(directory))

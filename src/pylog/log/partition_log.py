@@ -28,10 +28,13 @@ from pylog.fs import Gate, process_id
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
+from pylog.log.maintenance.compaction_policy import LogToClean
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
+from pylog.log.producer_state import Producer
 from pylog.log.reading import lookup
 from pylog.log.reading.queries import Queries
+from pylog.log.reading.recent_producers import recent_producers
 from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
@@ -170,6 +173,10 @@ class PartitionLog:
             return []
         with self._gate:
             return self._refresher.open_producers() if self._writer is None else open_producers_now(self._writer)
+
+    def recent_producers(self) -> list[Producer]:
+        """Returns the producers of the newest segments. Cost and errors as of `recent_producers`."""
+        return self.answer(recent_producers)
 
     def may_have_changed(self) -> bool:
         """Returns whether another process may have changed the log since the state was published. Takes no lock."""
@@ -357,7 +364,11 @@ class PartitionLog:
 
     def dirty_ratio(self) -> float:
         """Returns the share of the log's bytes that no compaction has cleaned, of those that can be. Raises as `read`."""
-        return self.answer(lambda state: log_to_clean_of(state, self._source, self.clock.now_ms()).ratio, committed=True)
+        return self.to_clean().ratio
+
+    def to_clean(self) -> LogToClean:
+        """Returns what compaction has cleaned, and what it can clean now. Raises as `read`."""
+        return self.answer(lambda state: log_to_clean_of(state, self._source, self.clock.now_ms()), committed=True)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 

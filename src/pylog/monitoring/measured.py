@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, cast
 from weakref import WeakSet
 
 from pylog.errors import IllegalStateError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.monitoring.monitor import Monitor
     from pylog.monitoring.page import Choice
     from pylog.monitoring.server import MetricsServer
+    from pylog.transactions.admin import TransactionAdmin
+    from pylog.ui.changes import ChangingStore
     from pylog.ui.observation import Watch
     from pylog.ui.server import WindowServer
 
@@ -27,11 +29,13 @@ class Measures:
 
     Args:
         manager, offsets: of the store.
+        transactions: returns the administration of its transactions.
     """
 
-    def __init__(self, manager: LogManager, offsets: OffsetManager) -> None:
+    def __init__(self, manager: LogManager, offsets: OffsetManager, transactions: Callable[[], TransactionAdmin]) -> None:
         self._manager = manager
         self._offsets = offsets
+        self._transactions = transactions
         self._guard = threading.Lock()
         self._monitor: Monitor | None = None
         self._servers: WeakSet[MetricsServer | WindowServer] = WeakSet()
@@ -62,13 +66,17 @@ class Measures:
         self._servers.add(made)
         return made
 
+    def check_writable(self) -> None:
+        """Raises ReadOnlyError if the store is open for reading, and ClosedError if it is closed."""
+        self._manager.check_writable()
+
     def watch(self) -> Watch:
         """Returns what the window shows."""
         from pylog.ui import observation
 
-        return observation.Watch(self._manager, self._offsets)
+        return observation.Watch(self._manager, self._offsets, self._transactions)
 
-    def serve_ui(self, host: str, port: int | None, token: str | None) -> WindowServer:
+    def serve_ui(self, host: str, port: int | None, token: str | None, changing: ChangingStore | None) -> WindowServer:
         """See `MeasuredStore.serve_ui`."""
         self._manager.gate.check()
         try:
@@ -76,7 +84,8 @@ class Measures:
         except ModuleNotFoundError as error:
             raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
 
-        made = server.WindowServer(self.watch(), host, port, token)
+        writing = None if changing is None else lambda: nullcontext(changing)
+        made = server.WindowServer(self.watch(), host, port, token, writing=writing)
         self._servers.add(made)
         return made
 
@@ -154,13 +163,17 @@ class MeasuredStore:
 
         return self._measures.serve(page.Choice(names, topics, internal), host, port, token)
 
-    def serve_ui(self, port: int | None = None, *, host: str = "127.0.0.1", token: str | None = None) -> WindowServer:
+    def serve_ui(
+        self, port: int | None = None, *, host: str = "127.0.0.1", token: str | None = None, write: bool = False
+    ) -> WindowServer:
         """Serves a window on the store, from a daemon thread: topics, records, segments, groups and their health, in a browser.
 
         Args:
             port: where to listen; 0 for any free port, None for the first free one from 8055 on.
             host: the address to listen on. One that other machines can reach needs a token.
             token: requests must have it; None makes one at random.
+            write: true to let pages change the directory: set offsets of groups, delete records and topics, abort transactions.
+                Each change is planned first, and confirmed.
 
         Returns:
             A `WindowServer`. Open its `url`, which has the token, in a browser of this machine.
@@ -168,15 +181,18 @@ class MeasuredStore:
         Raises:
             InvalidArgumentError: an argument is invalid. StorageFailedError: it cannot listen there.
             IllegalStateError: the extra `ui` is not installed. ClosedError: the store is closed.
+            ReadOnlyError: `write` is true, and the store is open for reading.
 
-        The window only reads. Cost: while a page is open, one refresh of each partition in two seconds.
+        Cost: while a page is open, one refresh of each partition in two seconds.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
         ...     store.serve_ui(port=0).url.startswith("http://127.0.0.1:")
         True
         """
-        return self._measures.serve_ui(host, port, token)
+        if write:
+            self._measures.check_writable()
+        return self._measures.serve_ui(host, port, token, cast("ChangingStore", self) if write else None)
 
 
 def measures_of(store: MeasuredStore) -> Measures:

@@ -1,85 +1,45 @@
-"""The application: routes to pages, and the same data as JSON. Reading happens in threads, never in the event loop."""
+"""The application: routes to pages, their data and files, and changes. Reading happens in threads, never in the event loop.
+
+The data of a page `/X` is at `/X.json`, and at `/json/X`, which no name of a topic or group can hide.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+import secrets
+from collections.abc import Callable, Collection, Iterator
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from pylog.errors import ClosedError, InvalidArgumentError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
-from pylog.log.partition_log import PartitionLog
-from pylog.times import timestamp_of
-from pylog.ui import group_pages, record_pages, store_pages, topic_pages
-from pylog.ui.html import PageFrame
-from pylog.ui.observation import GroupSeen, Observation, TopicSeen, Watch
-from pylog.ui.search import FoundRecord, Query, SearchPage, cursor_text, parsed_cursor, search
-from pylog.ui.security import LOCAL, Guarded
-from pylog.ui.words import exact
+from pylog.ui import change_pages, store_pages
+from pylog.ui.changes import CHANGES, Change, OpenForWriting
+from pylog.ui.data import in_json
+from pylog.ui.export import MEDIA_TYPES
+from pylog.ui.html import TOKEN_FIELD, PageFrame
+from pylog.ui.observation import Observation, Watch
+from pylog.ui.security import LOCAL, Guarded, same
+from pylog.ui.window import BusyError, Page, Window
 
 _STATIC: Final = {"ui.css": "text/css; charset=utf-8", "ui.js": "text/javascript; charset=utf-8"}
-_ASKED: Final = ("find", "how", "partition", "from", "direction", "cursor")
-_DIGITS: Final = re.compile("[0-9]{1,19}")
-_STATUS: Final[dict[type[PylogError], int]] = {
+_LONGEST_FORM: Final = 1 << 16
+_TEXT: Final = "text/plain; charset=utf-8"
+_HTML: Final = "text/html; charset=utf-8"
+_STATUS: Final[dict[type[Exception], int]] = {
     InvalidArgumentError: 400,
     UnknownTopicOrPartitionError: 404,
     OffsetOutOfRangeError: 404,
     ClosedError: 503,
+    BusyError: 503,
 }
-
-
-class Page(NamedTuple):
-    """A page in both forms.
-
-    Attributes:
-        html: makes the page.
-        data: makes the same as an object for JSON.
-        status: of HTTP.
-    """
-
-    html: Callable[[PageFrame], str]
-    data: Callable[[], object]
-    status: int = 200
-
-
-def application(watch: Watch, *, token: str | None, hosts: Collection[str] = LOCAL) -> Any:
-    """Returns the window on a store as an ASGI application. The data of a page `/X` is at `/json/X`.
-
-    Args:
-        watch: of the store.
-        token: that requests must have; None for none, if the application around it asks for one.
-        hosts: names under which the pages may be asked for.
-    """
-    window = _Window(watch)
-    routes = {
-        "/": window.overview,
-        "/topics": window.topics,
-        "/topics/{topic}": window.records,
-        "/topics/{topic}/{tab}": window.tab,
-        "/topics/{topic}/{partition}/{offset}": window.record,
-        "/groups": window.groups,
-        "/groups/{group:path}": window.group,
-    }
-    as_json = [Route(path, _answering(watch, make, as_json=True)) for path, make in routes.items()]
-    as_html = [Route(path, _answering(watch, make, as_json=False)) for path, make in routes.items()]
-    first = [Route("/static/{name}", _static), Route("/go", _answering_go(watch)), Mount("/json", routes=as_json)]
-    return Guarded(Starlette(routes=[*first, *as_html]), token, hosts)
-
-
-def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in _STATIC:
-        return Response("There is no such file.", 404, media_type="text/plain")
-    return Response(shipped(name), media_type=_STATIC[name])
+_TITLES: Final = {400: "This request has an error", 404: "Not found", 503: "Not available now"}
+Make = Callable[[Request, Observation], Page]
 
 
 def shipped(name: str) -> bytes:
@@ -87,55 +47,238 @@ def shipped(name: str) -> bytes:
     return resources.files("pylog.ui").joinpath("static", name).read_bytes()
 
 
-Make = Callable[[Request, Observation], Page]
+def made_application(
+    watch: Watch, *, token: str | None, hosts: Collection[str] | None = LOCAL, writing: OpenForWriting | None = None
+) -> Any:
+    """Returns the window on a store as an ASGI application.
+
+    Args:
+        watch: of the store.
+        token: that requests must have; None for none, if the application around it asks for one.
+        hosts: names under which the pages may be asked for; None for all, if the application around it checks them.
+        writing: opens the store for a change; None for a window that only reads.
+    """
+    return Guarded(_Application(watch, writing).routed(), token, hosts)
 
 
-def _answering(watch: Watch, make: Make, *, as_json: bool) -> Callable[[Request], Any]:
-    async def answer(request: Request) -> Response:
-        return await run_in_threadpool(_answer, watch, make, request, as_json)
+class _Application:
+    """Answers requests.
 
-    return answer
+    Args:
+        watch: of the store.
+        writing: opens the store for a change.
+    """
+
+    def __init__(self, watch: Watch, writing: OpenForWriting | None) -> None:
+        self._watch = watch
+        self._writing = writing
+        self._window = Window(watch)
+        self._form_token = secrets.token_urlsafe(32)
+
+    def routed(self) -> Any:
+        """Returns the application with its routes."""
+        window = self._window
+        pages = {
+            "/": window.overview,
+            "/topics": window.topics,
+            "/topics/{topic}": window.records,
+            "/topics/{topic}/{tab}": window.tab,
+            "/topics/{topic}/{partition}/{offset}": window.record,
+            "/groups": window.groups,
+            "/groups/{group:path}": window.group,
+            "/health": window.health,
+        }
+        first = [
+            Route("/static/{name}", _static),
+            Route("/go", self._go),
+            Route("/verify/{action}", self._verify, methods=["POST"]),
+            Route("/change/{name}", self._change, methods=["GET", "POST"]),
+            *(Route(f"/topics/{{topic}}/records.{form}", self._exporting(form)) for form in MEDIA_TYPES),
+            Mount("/json", routes=[Route(path, self._answering(make, as_json=True)) for path, make in pages.items()]),
+        ]
+        as_html = [Route(path, self._answering(make, as_json=False)) for path, make in pages.items()]
+        return _DataBeside(Starlette(routes=[*first, *as_html]), self._is_name)
+
+    def _is_name(self, path: str) -> bool:
+        """Returns whether a path is the page of a topic or group whose own name ends like the address of data."""
+        kind, _, name = path.lstrip("/").partition("/")
+        seen = self._watch.observation()
+        return name in (seen.topics if kind == "topics" else seen.groups if kind == "groups" else ())
+
+    def _frame(self, request: Request, seen: Observation, *, as_json: bool = False) -> PageFrame:
+        root = request.scope.get("root_path", "").removesuffix("/json" if as_json else "")
+        return PageFrame(root, seen, self._form_token, may_change=self._writing is not None)
+
+    # ---- pages ---------------------------------------------------------------------------------------------------------------
+
+    def _answering(self, make: Make, *, as_json: bool) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(self._answer, request, make, as_json)
+
+        return answer
+
+    def _answer(self, request: Request, make: Make, as_json: bool) -> Response:
+        try:
+            seen = self._watch.observation()
+        except PylogError as error:
+            return Response(str(error), 503, media_type=_TEXT)
+        frame = self._frame(request, seen, as_json=as_json)
+        try:
+            page = make(request, seen)
+            made = in_json(page.data()) if as_json else page.html(frame).encode(errors="surrogateescape")
+            return Response(made, page.status, media_type="application/json" if as_json else _HTML)
+        except (PylogError, BusyError) as error:
+            return _failed(error, frame, as_json=as_json)
+
+    async def _go(self, request: Request) -> Response:
+        seen = await run_in_threadpool(self._watch.observation)
+        return RedirectResponse(_target(self._frame(request, seen), request.query_params.get("to", "").strip()), 303)
+
+    # ---- files ---------------------------------------------------------------------------------------------------------------
+
+    def _exporting(self, form: str) -> Callable[[Request], Any]:
+        async def export(request: Request) -> Response:
+            return await run_in_threadpool(self._export, request, form)
+
+        return export
+
+    def _export(self, request: Request, form: str) -> Response:
+        try:
+            seen = self._watch.observation()
+        except PylogError as error:
+            return Response(str(error), 503, media_type=_TEXT)
+        try:
+            name, parts = self._window.export(request, seen, form)
+            next(parts)
+        except (PylogError, BusyError) as error:
+            return _failed(error, self._frame(request, seen), as_json=False)
+        headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='', errors='surrogateescape')}"}
+        return StreamingResponse(_closing(parts), media_type=MEDIA_TYPES[form], headers=headers)
+
+    # ---- what is sent --------------------------------------------------------------------------------------------------------
+
+    async def _verify(self, request: Request) -> Response:
+        fields = await self._fields(request)
+        if isinstance(fields, Response):
+            return fields
+        verifying = self._watch.verifying
+        act = {"start": verifying.start, "stop": verifying.stop}.get(request.path_params["action"])
+        if act is None:
+            return Response("There is no such action.", 404, media_type=_TEXT)
+        try:
+            await run_in_threadpool(act)
+        except PylogError as error:
+            return Response(str(error), 409, media_type=_TEXT)
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/health", 303)
+
+    async def _change(self, request: Request) -> Response:
+        change = CHANGES.get(request.path_params["name"])
+        if change is None or self._writing is None:
+            text = "This window only reads." if self._writing is None else "There is no such change."
+            return Response(text, 404 if change is None else 403, media_type=_TEXT)
+        if request.method != "POST":
+            return await run_in_threadpool(self._planned, request, change, dict(request.query_params))
+        fields = await self._fields(request)
+        if isinstance(fields, Response):
+            return fields
+        return await run_in_threadpool(self._changed, request, change, fields)
+
+    async def _fields(self, request: Request) -> dict[str, str] | Response:
+        """Returns the fields of a form, if it was sent from a page of this window."""
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _LONGEST_FORM:
+                return Response("The form is too large.", 413, media_type=_TEXT)
+        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        if not same(fields.pop(TOKEN_FIELD, ""), self._form_token):
+            return Response("The form is not of this window, or of an earlier one. Open the page again.", 403, media_type=_TEXT)
+        return fields
+
+    def _planned(self, request: Request, change: Change, fields: dict[str, str], problem: str = "") -> Response:
+        name = request.path_params["name"]
+        kept = {each: fields[each] for each in change.fields if each in fields}
+        plan = None
+        try:
+            seen = self._watch.observation()
+        except PylogError as error:
+            return Response(str(error), 503, media_type=_TEXT)
+        try:
+            if not problem and all(
+                kept.get(each, "").strip() for each in change.fields if each != "topic" or "group" not in change.fields
+            ):
+                plan = change.plan(self._watch, kept)
+        except PylogError as error:
+            problem = str(error)
+        made = change_pages.form(self._frame(request, seen), name, change, kept, plan, problem)
+        return Response(made.encode(errors="surrogateescape"), 400 if problem else 200, media_type=_HTML)
+
+    def _changed(self, request: Request, change: Change, fields: dict[str, str]) -> Response:
+        assert self._writing is not None
+        kept = {each: fields[each] for each in change.fields if each in fields}
+        try:
+            plan = change.plan(self._watch, kept)
+            if plan.must_type and fields.get("typed", "") != plan.must_type:
+                raise InvalidArgumentError(f"the text that confirms it is {plan.must_type!r}; nothing was changed")
+            with self._writing() as store:
+                sentence = change.make(store, kept)
+        except PylogError as error:
+            return self._planned(request, change, fields, str(error))
+        self._watch.forget()
+        made = change_pages.done(self._frame(request, self._watch.observation()), change, sentence)
+        return Response(made.encode(errors="surrogateescape"), media_type=_HTML)
 
 
-def _answer(watch: Watch, make: Make, request: Request, as_json: bool) -> Response:
+class _DataBeside:
+    """Answers `/X.json` as `/json/X`, unless a topic or group has that name.
+
+    Args:
+        app: the routes.
+        is_name: returns whether a path is the page of a name.
+    """
+
+    def __init__(self, app: Any, is_name: Callable[[str], bool]) -> None:
+        self._app = app
+        self._is_name = is_name
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers a request."""
+        root = scope.get("root_path", "")
+        path = scope.get("path", "").removeprefix(root)
+        if path.endswith(".json") and not path.startswith("/json/"):
+            try:
+                is_page = await run_in_threadpool(self._is_name, path)
+            except PylogError:
+                is_page = True
+            if not is_page:
+                scope = {**scope, "path": f"{root}/json{path.removesuffix('.json')}", "raw_path": None}
+        await self._app(scope, receive, send)
+
+
+async def _closing(parts: Iterator[bytes]) -> Any:
+    """Yields the parts of a file. If the reader goes away, the search ends with it."""
     try:
-        seen = watch.observation()
-    except PylogError as error:
-        return Response(str(error), 503, media_type="text/plain; charset=utf-8")
-    frame = PageFrame(request.scope.get("root_path", "").removesuffix("/json" if as_json else ""), seen)
-    try:
-        page = make(request, seen)
-        made = _json(page.data()) if as_json else page.html(frame).encode(errors="surrogateescape")
-        status = page.status
-    except PylogError as error:
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        made = (
-            _json({"error": str(error)})
-            if as_json
-            else store_pages.problem(frame, _TITLES.get(status, "It failed"), str(error)).encode()
-        )
-    return Response(made, status, media_type="application/json" if as_json else "text/html; charset=utf-8")
+        async for part in iterate_in_threadpool(parts):
+            if part:
+                yield part
+    finally:
+        close: Any = getattr(parts, "close", lambda: None)
+        close()
 
 
-_TITLES: Final = {400: "That cannot be asked", 404: "Not found", 503: "The store is closed"}
+def _failed(error: Exception, frame: PageFrame, *, as_json: bool) -> Response:
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    if as_json:
+        return Response(in_json({"error": str(error)}), status, media_type="application/json")
+    page = store_pages.problem(frame, _TITLES.get(status, "It failed"), str(error))
+    return Response(page.encode(errors="surrogateescape"), status, media_type=_HTML)
 
 
-def _json(data: object) -> bytes:
-    return json.dumps(data, default=_plain, ensure_ascii=True).encode()
-
-
-def _plain(value: object) -> object:
-    """Returns a value as JSON has it: bytes as text with escapes."""
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-def _answering_go(watch: Watch) -> Callable[[Request], Any]:
-    async def go(request: Request) -> Response:
-        seen = await run_in_threadpool(watch.observation)
-        frame = PageFrame(request.scope.get("root_path", ""), seen)
-        return RedirectResponse(_target(frame, request.query_params.get("to", "").strip()), 303)
-
-    return go
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC:
+        return Response("There is no such file.", 404, media_type=_TEXT)
+    return Response(shipped(name), media_type=_STATIC[name])
 
 
 def _target(frame: PageFrame, wanted: str) -> str:
@@ -150,189 +293,3 @@ def _target(frame: PageFrame, wanted: str) -> str:
     if wanted in frame.seen.groups:
         return frame.url("groups", wanted)
     return frame.url("topics")
-
-
-class _Window:
-    """The pages of a store."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def overview(self, _: Request, seen: Observation) -> Page:
-        return Page(store_pages.overview, lambda: _store_data(seen))
-
-    def topics(self, request: Request, seen: Observation) -> Page:
-        internal = request.query_params.get("internal") == "1"
-        return Page(
-            lambda frame: store_pages.topics(frame, internal), lambda: [_topic_data(each) for each in seen.topics.values()]
-        )
-
-    def groups(self, _: Request, seen: Observation) -> Page:
-        return Page(group_pages.groups, lambda: [_group_data(each) for each in seen.groups.values()])
-
-    def group(self, request: Request, seen: Observation) -> Page:
-        name = request.path_params["group"]
-        found = seen.groups.get(name)
-        if found is None:
-            raise UnknownTopicOrPartitionError(f"there is no group {name!r} in {seen.path}, or its records cannot be read")
-        return Page(lambda frame: group_pages.group(frame, found), lambda: _group_data(found))
-
-    def tab(self, request: Request, seen: Observation) -> Page:
-        topic, tab = _topic_of(request, seen), request.path_params["tab"]
-        if tab == "records":
-            return self.records(request, seen)
-        makers = {
-            "partitions": topic_pages.partitions,
-            "segments": topic_pages.segments,
-            "groups": topic_pages.topic_groups,
-            "options": topic_pages.options,
-        }
-        if tab not in makers:
-            raise UnknownTopicOrPartitionError(f"topic {topic.name!r} has no page {tab!r}; it has {', '.join(topic_pages.TABS)}")
-        return Page(lambda frame: makers[tab](frame, topic), lambda: _topic_data(topic))
-
-    def records(self, request: Request, seen: Observation) -> Page:
-        topic = _topic_of(request, seen)
-        asked = {name: request.query_params[name] for name in _ASKED if request.query_params.get(name)}
-        query = Query()
-        try:
-            query = Query(asked.get("find", ""), asked.get("how", "contains"), asked.get("direction", "back") == "back")
-            found = self._found(topic, query, asked)
-        except InvalidArgumentError as error:
-            sentence = str(error)
-            return Page(
-                lambda frame: record_pages.records(frame, topic, query, asked, None, sentence), lambda: {"error": sentence}, 400
-            )
-        return Page(lambda frame: record_pages.records(frame, topic, query, asked, found), lambda: _found_data(found))
-
-    def _found(self, topic: TopicSeen, query: Query, asked: Mapping[str, str]) -> SearchPage:
-        manager = self._watch.manager
-        readable = [each.partition.partition for each in topic.partitions if each.damage is None]
-        wanted = asked.get("partition", "")
-        if wanted:
-            if wanted not in map(str, readable):
-                raise InvalidArgumentError(f"topic {topic.name!r} has no partition {wanted!r} that can be read")
-            readable = [int(wanted)]
-        logs = {number: manager.log(topic.name, number) for number in readable}
-        cursor = parsed_cursor(asked["cursor"]) if "cursor" in asked else {}
-        new = {number: log for number, log in logs.items() if number not in cursor}
-        begin = cursor | _starts(new, asked.get("from", ""), backwards=query.backwards)
-        return search(logs, query, begin, manager.clock)
-
-    def record(self, request: Request, seen: Observation) -> Page:
-        topic = _topic_of(request, seen)
-        number, offset = _number(request, "partition"), _number(request, "offset")
-        log = self._watch.manager.log(topic.name, number)
-        row = _row(log, number, offset, backwards=request.query_params.get("direction") == "back")
-        facts = {
-            "Partition": f"{topic.name}-{number}",
-            "Offset": str(row.offset),
-            "Timestamp": f"{exact(row.timestamp)} ({row.timestamp})",
-        }
-        return Page(lambda frame: record_pages.record(frame, topic, row, facts), row._asdict)
-
-
-def _number(request: Request, name: str) -> int:
-    """Returns a number from a path, which may have any length."""
-    text: str = request.path_params[name]
-    if not _DIGITS.fullmatch(text):
-        raise UnknownTopicOrPartitionError(f"{text[:100]!r} is no {name}")
-    return int(text)
-
-
-def _topic_of(request: Request, seen: Observation) -> TopicSeen:
-    name = request.path_params["topic"]
-    if name not in seen.topics:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name!r} in {seen.path}")
-    return seen.topics[name]
-
-
-def _starts(logs: Mapping[int, PartitionLog], given: str, *, backwards: bool) -> dict[int, int]:
-    """Returns where a search begins in each partition: at an offset, at a time, or at the end that is first."""
-    if not given:
-        return {number: log.end_offset if backwards else log.start_offset for number, log in logs.items()}
-    digits = given.replace(",", "")
-    if digits.isascii() and digits.isdecimal() and len(digits) < 19:
-        return dict.fromkeys(logs, int(digits) + backwards)
-    timestamp = _timestamp_in(given)
-    found = {number: log.offset_for_timestamp(timestamp) for number, log in logs.items()}
-    return {number: logs[number].end_offset if each is None else each.offset for number, each in found.items()}
-
-
-def _timestamp_in(text: str) -> int:
-    """Returns the timestamp of ISO 8601 text. A time without a zone is in UTC, as all times of the window."""
-    try:
-        given = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidArgumentError(f"{text!r} is neither an offset nor a time; write 1042, or 2026-01-31T17:00") from error
-    found = timestamp_of(given if given.tzinfo is not None else given.replace(tzinfo=UTC))
-    return max(0, found or 0)
-
-
-def _row(log: PartitionLog, number: int, offset: int, *, backwards: bool) -> FoundRecord:
-    """Returns the record at an offset, or the next one in a direction: offsets may be missing.
-
-    Raises:
-        OffsetOutOfRangeError: there is none.
-    """
-    query, cursor = Query(backwards=backwards), {number: offset + backwards}
-    while True:
-        page = search({number: log}, query, cursor, log.clock, 1)
-        if page.rows:
-            return page.rows[0]
-        if page.is_done:
-            break
-        cursor = page.cursor
-    direction = "at or before" if backwards else "at or after"
-    ends = f"offsets {log.start_offset} to {log.end_offset}"
-    message = f"{log.partition.topic}-{number} has no record {direction} {offset}; it has {ends}"
-    raise OffsetOutOfRangeError(message, offset=offset)
-
-
-# ---- data --------------------------------------------------------------------------------------------------------------------
-
-
-def _store_data(seen: Observation) -> dict[str, object]:
-    return {
-        "path": seen.path,
-        "at_ms": seen.at_ms,
-        "free_bytes": seen.free,
-        "topics": [_topic_data(each) for each in seen.topics.values()],
-        "groups": [_group_data(each) for each in seen.groups.values()],
-    }
-
-
-def _topic_data(topic: TopicSeen) -> dict[str, object]:
-    return {
-        "topic": topic.name,
-        "internal": topic.is_internal,
-        "offsets": topic.offsets,
-        "bytes": topic.size,
-        "rate": topic.rate,
-        "options": asdict(topic.config),
-        "partitions": [{**asdict(each), "partition": each.partition.partition, "bytes": each.size} for each in topic.partitions],
-    }
-
-
-def _group_data(group: GroupSeen) -> dict[str, object]:
-    return {
-        "group": group.name,
-        "state": group.state,
-        "verdict": str(group.health.verdict),
-        "lag": group.lag,
-        "lag_seconds": group.health.lag_seconds,
-        "members": [asdict(each) for each in group.members],
-        "partitions": [
-            {**asdict(each), "partition": each.partition.partition, "topic": each.partition.topic}
-            for each in group.health.partitions
-        ],
-    }
-
-
-def _found_data(found: SearchPage) -> dict[str, object]:
-    return {
-        "records": [row._asdict() for row in found.rows],
-        "cursor": cursor_text(found.cursor),
-        "searched_offsets": found.searched,
-        "done": found.is_done,
-    }

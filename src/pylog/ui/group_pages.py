@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import htpy as h
 
 from pylog.groups.health import Verdict
+from pylog.groups.lag_history import LagPoint
 from pylog.text import printable
 from pylog.ui import pictures
-from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, PageFrame, cell, group_row, number, table, tile, verdict_mark
+from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, group_row, number, table, tile, verdict_mark
 from pylog.ui.observation import GroupSeen
-from pylog.ui.words import VERDICTS, count, seconds
+from pylog.ui.words import VERDICTS, count, counted, seconds
 
 
 def groups(frame: PageFrame) -> str:
@@ -26,8 +29,13 @@ def groups(frame: PageFrame) -> str:
     )
 
 
-def group(frame: PageFrame, seen: GroupSeen) -> str:
-    """Returns the page of one group: its verdict in a sentence, its lag, its partitions and members."""
+def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
+    """Returns the page of one group: its verdict in a sentence, its lag, its partitions and members.
+
+    Args:
+        frame, seen: as the names say.
+        past: the course of its lag before the window was opened.
+    """
     titles = ("Partition", "Verdict", "Committed", "Offsets behind", "Records behind", "Behind", "Member")
     rows = []
     for row in seen.health.partitions:
@@ -57,11 +65,15 @@ def group(frame: PageFrame, seen: GroupSeen) -> str:
         ]
         for each in seen.members
     )
-    lags = frame.seen.lags.get(seen.name, ())
     return frame.page(
         seen.name,
         "Groups",
-        frame.head(seen.name, verdict_mark(seen.health.verdict), h.span(".quiet")[f"{seen.state} · {len(seen.members)} members"]),
+        frame.head(
+            seen.name,
+            verdict_mark(seen.health.verdict),
+            h.span(".quiet")[f"{seen.state} · {counted(len(seen.members), 'member')}"],
+            frame.change("reset-offsets", "Set offsets…", group=seen.name),
+        ),
         [
             h.p(f".say.{VERDICTS[row.verdict][0]}")[
                 f"{printable(row.partition.topic)}-{row.partition.partition}: ", printable(row.why)
@@ -74,7 +86,7 @@ def group(frame: PageFrame, seen: GroupSeen) -> str:
             tile(count(sum(row.rate or 0 for row in seen.health.partitions)) + " /s", "read"),
             tile(_catch_up(seen), "until it has read everything"),
         ],
-        h.section(".card")[h.h2["Seconds behind, since this window was opened"], pictures.curve(lags)],
+        h.section(".card")[h.h2["Time behind"], _chart(frame, seen, past)],
         h.section(".card")[h.h2["Partitions"], table(titles, rows, titles[2:6], "It has committed no offset.")],
         h.section(".card")[
             h.h2["Members"],
@@ -82,6 +94,14 @@ def group(frame: PageFrame, seen: GroupSeen) -> str:
         ],
         live=True,
     )
+
+
+def _chart(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> Html:
+    watched = [pictures.CurvePoint(at, value) for at, value in frame.seen.lags.get(seen.name, ()) if value is not None]
+    begun = watched[0].timestamp if watched else frame.seen.at_ms
+    before = [pictures.CurvePoint(each.timestamp, each.seconds) for each in past if each.timestamp <= begun]
+    note = "Dotted: computed from the commits of the last hour and the log. Solid: observed since this window was opened."
+    return [pictures.lag_chart(before, watched), h.p(".quiet")[note]]
 
 
 def _catch_up(seen: GroupSeen) -> str:

@@ -11,9 +11,10 @@ import htpy as h
 from pylog.groups.health import Verdict
 from pylog.text import printable, shown, size_text
 from pylog.topics.retention_text import retention_text
-from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, TopicSeen
+from pylog.ui.observation import FRESH_S, GroupSeen, Observation, PartitionSeen, TopicSeen
 from pylog.ui.words import VERDICTS, age, count, exact, seconds
 
+TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
 _SHOWN: Final = 400  # bytes of a value in a table
 Html = Any  # htpy's nodes: elements, texts, and lists of them
 
@@ -28,10 +29,13 @@ class PageFrame:
     Args:
         root: the path under which the application is mounted, without a slash at the end.
         seen: the store.
+        form_token: that forms must send back.
+        may_change: true if the window may change the directory.
     """
 
-    def __init__(self, root: str, seen: Observation) -> None:
-        self.root, self.seen = root, seen
+    def __init__(self, root: str, seen: Observation, form_token: str = "", *, may_change: bool = False) -> None:
+        self.root, self.seen, self.may_change = root, seen, may_change
+        self._form_token = form_token
 
     def url(self, *parts: str, **query: Any) -> str:
         """Returns the address of a page. Names may have any characters."""
@@ -48,7 +52,8 @@ class PageFrame:
             content: of the page.
             live: true to refresh it by itself.
         """
-        pages = (("Overview", self.url()), ("Topics", self.url("topics")), ("Groups", self.url("groups")))
+        pages = [(each, self.url(each.lower())) for each in ("Topics", "Groups", "Health")]
+        pages.insert(0, ("Overview", self.url()))
         name = self.seen.path.rstrip("/").rpartition("/")[2] or self.seen.path
         document = h.html(lang="en")[
             h.head[
@@ -62,7 +67,7 @@ class PageFrame:
                 h.a(".skip", href="#main")["Skip to the content"],
                 h.header(".bar")[
                     h.span(".where", title=printable(self.seen.path))[printable(name)],
-                    h.span(".quiet")["read-only"],
+                    h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
                     h.nav(aria_label="Pages")[
                         (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
                     ],
@@ -75,15 +80,35 @@ class PageFrame:
                         )
                     ],
                 ],
-                h.main("#main", data_live="2000" if live else None)[content],
+                h.main("#main", data_live=str(round(1000 * self.seen.fresh_s)) if live else None)[content],
             ],
         ]
         return str(document)
 
     def head(self, title: str, *more: Html) -> Html:
         """Returns the heading of a page."""
-        refreshed = h.span(".quiet", title=exact(self.seen.at_ms))[f"as of {exact(self.seen.at_ms)[11:19]} UTC"]
+        every = "" if self.seen.fresh_s <= FRESH_S else f", every {self.seen.fresh_s:.0f} s"
+        refreshed = h.span(".quiet.asof", title=exact(self.seen.at_ms))[f"as of {exact(self.seen.at_ms)[11:19]} UTC{every}"]
         return h.div(".head")[h.h1[printable(title)], more, refreshed]
+
+    def form(self, action: str, button: str, *content: Html, danger: bool = False, **fields: str) -> Html:
+        """Returns a form that changes something: it is sent with a token that other sites do not have.
+
+        Args:
+            action: the address.
+            button: the label of its button.
+            content: elements before the button.
+            danger: true to mark the button.
+            fields: hidden fields.
+        """
+        hidden = (
+            (h.input(type="hidden", name=name, value=value)) for name, value in {**fields, TOKEN_FIELD: self._form_token}.items()
+        )
+        return h.form(".act", method="post", action=action)[hidden, content, h.button(".danger" if danger else "")[button]]
+
+    def change(self, name: str, label: str, **fields: str) -> Html:
+        """Returns a link to the page of a change; None if the window only reads."""
+        return h.a(".change", href=self.url("change", name, **fields))[label] if self.may_change else None
 
     def at(self, timestamp: int) -> Html:
         """Returns how long ago a time was, with the exact time as its title."""

@@ -1,20 +1,29 @@
-"""Pictures in SVG, coloured by class. Each says in words what it shows."""
+"""Pictures in SVG, coloured by class. Each has a label that says what it shows. Text keeps its size on a narrow page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import htpy as h
 
+from pylog.ui.fates import Fates
 from pylog.ui.observation import PartitionSeen
-from pylog.ui.words import count, seconds
+from pylog.ui.words import count, counted, exact, seconds
 
-_WIDTH: Final = 1160
-_HEIGHT: Final = 150
+_WIDTH: Final = 1000
+_HEIGHT: Final = 120
+_STRIP: Final = 20
 
 
-def strip(seen: PartitionSeen) -> Any:
+class CurvePoint(NamedTuple):
+    """A point of a curve: a time in milliseconds, and a value in seconds."""
+
+    timestamp: int
+    value: float
+
+
+def strip(seen: PartitionSeen, found: Fates) -> Any:
     """Draws the segments of a partition side by side, as wide as they are large. Returns None if there are none."""
     total = seen.size
     if not total:
@@ -22,31 +31,50 @@ def strip(seen: PartitionSeen) -> Any:
     bars, x = [], 0.0
     for each in seen.segments:
         width = _WIDTH * each.size / total
-        title = f"offsets {count(each.base_offset)} to {count(each.end_offset)}, {count(each.size)} bytes"
-        kind = "active" if each.is_active else "sealed"
+        due = found.retention.get(each.base_offset, "").startswith("due")
+        clean = found.compaction.get(each.base_offset) == "clean"
+        kind = "active" if each.is_active else "due" if due else "clean" if clean else "sealed"
+        title = f"offsets {count(each.base_offset)} to {count(each.end_offset)}, {count(each.size)} bytes, {kind}"
         bars.append(
-            h.Element("rect")(class_=kind, x=f"{x:.1f}", y="2", width=f"{max(0.5, width - 1):.1f}", height="20")[
+            h.Element("rect")(class_=kind, x=f"{x:.1f}", y="0", width=f"{max(1.0, width - 2):.1f}", height=str(_STRIP))[
                 h.Element("title")[title]
             ]
         )
         x += width
-    label = f"{len(seen.segments)} segments, {count(total)} bytes; the last one is active"
-    return h.Element("svg")(viewBox=f"0 0 {_WIDTH} 24", role="img", aria_label=label)[bars]
-
-
-def curve(values: Sequence[float]) -> Any:
-    """Draws values over time, with equal distances. With fewer than two there is nothing to draw."""
-    if len(values) < 2:
-        return h.p(".quiet")["The curve begins with the second observation, in two seconds."]
-    top = max(values) or 1.0
-    step = (_WIDTH - 60) / (len(values) - 1)
-    points = " ".join(
-        f"{50 + step * at:.1f},{_HEIGHT - 20 - (_HEIGHT - 40) * value / top:.1f}" for at, value in enumerate(values)
-    )
-    label = f"from {seconds(values[0])} to {seconds(values[-1])}, at most {seconds(max(values))}"
-    return h.Element("svg")(viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=label)[
-        h.Element("line")(class_="axis", x1="50", x2=str(_WIDTH - 10), y1=str(_HEIGHT - 20), y2=str(_HEIGHT - 20)),
-        h.Element("text")(x="44", y="26", text_anchor="end")[seconds(max(values))],
-        h.Element("text")(x="44", y=str(_HEIGHT - 18), text_anchor="end")["0"],
-        h.Element("polyline")(class_="curve", points=points),
+    label = f"{counted(len(seen.segments), 'segment')}, {count(total)} bytes; the last one is active"
+    return h.Element("svg")(".strip", viewBox=f"0 0 {_WIDTH} {_STRIP}", preserveAspectRatio="none", role="img", aria_label=label)[
+        bars
     ]
+
+
+def lag_chart(past: Sequence[CurvePoint], seen: Sequence[CurvePoint]) -> Any:
+    """Draws the lag of a group over time: the past from its commits, and then what this window has seen."""
+    points = [*past, *seen]
+    if len(points) < 2 or points[-1].timestamp <= points[0].timestamp:
+        return h.p(".quiet")["No commit of the last hour is known. The curve begins with the second observation, in two seconds."]
+    begin, end = points[0].timestamp, points[-1].timestamp
+    top = max(each.value for each in points)
+    label = (
+        f"The lag from {exact(begin)[11:16]} to {exact(end)[11:16]} UTC: at first {seconds(points[0].value)}, "
+        f"now {seconds(points[-1].value)}, at most {seconds(top)}"
+    )
+    lines = [_line("past", past, begin, end, top), _line("curve", [*past[-1:], *seen], begin, end, top)]
+    picture = h.Element("svg")(
+        ".chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img", aria_label=label
+    )[h.Element("line")(class_="axis", x1="0", x2=str(_WIDTH), y1=str(_HEIGHT), y2=str(_HEIGHT)), lines]
+    scale = h.div(".scale", aria_hidden="true")[h.span[seconds(top)], h.span["0"]]
+    times = h.div(".times", aria_hidden="true")[(h.span[exact(at)[11:16]] for at in (begin, (begin + end) // 2, end))]
+    return h.div(".picture")[scale, picture, times]
+
+
+def _line(kind: str, points: Sequence[CurvePoint], begin: int, end: int, top: float) -> Any:
+    if len(points) < 2:
+        return None
+    height = _HEIGHT - 4
+    drawn = " ".join(
+        f"{_WIDTH * (each.timestamp - begin) / (end - begin):.1f},{_HEIGHT - height * each.value / (top or 1.0):.1f}"
+        for each in points
+    )
+    first, last = drawn.partition(",")[0], drawn.rpartition(" ")[2].partition(",")[0]
+    under = h.Element("polygon")(class_="under", points=f"{first},{_HEIGHT} {drawn} {last},{_HEIGHT}")
+    return [under, h.Element("polyline")(class_=kind, points=drawn)]

@@ -9,10 +9,12 @@ import htpy as h
 
 from pylog.text import lines_text, printable, shown
 from pylog.ui.html import Html, PageFrame, bytes_text, table
+from pylog.ui.matching import HOW, Query
 from pylog.ui.observation import TopicSeen
-from pylog.ui.search import HOW, FoundRecord, Query, SearchPage, cursor_text
+from pylog.ui.search import FoundRecord, SearchPage, cursor_text
+from pylog.ui.tail import Tail
 from pylog.ui.topic_pages import topic_frame
-from pylog.ui.words import count, exact
+from pylog.ui.words import count, counted, exact
 
 
 def records(
@@ -36,15 +38,18 @@ def records(
 
 def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str]) -> Html:
     numbers = ["", *(str(each.partition.partition) for each in topic.partitions)]
-    names = {"contains": "contains", "equals": "equals", "regex": "regular expression"}
+    names = {"contains": "contains", "equals": "equals", "regex": "regular expression", "json": "JSON path"}
     return h.form(".filter", role="search", action=frame.url("topics", topic.name, "records"))[
-        h.label(".grow")["Find in key, value, headers", h.input(type="search", name="find", value=query.text)],
+        h.label(".grow")[
+            "Find in key, value, headers; or a JSON path such as customer.id = 42",
+            h.input(type="search", name="find", value=query.text),
+        ],
         h.label["How", h.select(name="how")[(_option(each, names[each], query.how) for each in HOW)]],
         h.label[
             "Partition",
             h.select(name="partition")[(_option(each, each or "all", asked.get("partition", "")) for each in numbers)],
         ],
-        h.label["From", h.input(name="from", value=asked.get("from", ""), placeholder="offset, or 2026-01-31T17:00", size="20")],
+        h.label["From", h.input(name="from", value=asked.get("from", ""), placeholder="1042, -100, 2026-01-31T17:00", size="22")],
         h.label[
             "Direction",
             h.select(name="direction")[
@@ -62,16 +67,47 @@ def _option(value: str, label: str, chosen: str) -> Html:
 
 def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, str], found: SearchPage) -> Html:
     reached = f", back to {exact(found.reached_ms)}" if query.backwards else f", up to {exact(found.reached_ms)}"
-    said = f"Searched {count(found.searched)} offsets{reached if found.reached_ms >= 0 else ''}: {len(found.rows)} found."
+    left = "" if found.is_done else f" {count(found.left)} are left."
+    said = (
+        f"Searched {counted(found.searched, 'offset')}{reached if found.reached_ms >= 0 else ''}: {len(found.rows)} found.{left}"
+    )
     more = frame.url(*here, **{**asked, "cursor": cursor_text(found.cursor)})
+    exports = [
+        h.a(href=frame.url(*here[:-1], f"records.{form}", **asked), download=True)[label]
+        for form, label in (("jsonl", "JSON lines"), ("csv", "CSV"))
+    ]
     return h.div(".foot", role="status")[
         h.span[said],
-        h.span[" That is all."] if found.is_done else h.a(href=more, rel="next")["Continue"],
-        h.span(".quiet")["Save this page: ", h.a(href=frame.url("json", *here, **asked))["JSON"]],
+        h.span["That is all."] if found.is_done else h.a(".button", href=more, rel="next")["Continue"],
+        h.span(".quiet.save")[
+            "Save all found: ",
+            exports[0],
+            " · ",
+            exports[1],
+            " · this page: ",
+            h.a(href=frame.url(*here[:-1], "records.json", **asked))["JSON"],
+        ],
     ]
 
 
-def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord]) -> Html:
+def live(frame: PageFrame, topic: TopicSeen, found: Tail) -> str:
+    """Returns the newest records. The page's script adds newer ones on top, unless the reader is somewhere else."""
+    following = frame.url("topics", topic.name, "live", cursor=cursor_text(found.cursor))
+    return topic_frame(
+        frame,
+        topic,
+        "live",
+        h.section("#tail.card", data_tail=following, data_passed=str(found.passed))[
+            h.div(".head")[
+                h.h2["Newest records of all partitions"],
+                h.span("#pace.quiet", role="status")["Reload the page for newer records."],
+            ],
+            _rows_table(frame, topic.name, found.rows, "No record yet."),
+        ],
+    )
+
+
+def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord], empty: str = "No record was found.") -> Html:
     made = (
         h.tr[
             h.td[
@@ -79,13 +115,17 @@ def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord]) -> Html:
                     f"{row.partition} @ {count(row.offset)}"
                 ]
             ],
-            h.td(".quiet")[h.time(title=exact(row.timestamp))[exact(row.timestamp)]],
+            h.td(".quiet.when")[h.time(title=exact(row.timestamp))[_short(row.timestamp)]],
             h.td(".mono", data_label="key")[bytes_text(row.key)],
             h.td(".value.wide")[h.span(".mono.two-lines")[bytes_text(row.value)]],
         ]
         for row in rows
     )
-    return table(("Record", "Time", "Key", "Value"), made, empty="No record was found.")
+    return table(("Record", "Time", "Key", "Value"), made, empty=empty)
+
+
+def _short(timestamp: int) -> str:
+    return exact(timestamp).replace("T", " ").removesuffix("Z")
 
 
 def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str, str]) -> str:

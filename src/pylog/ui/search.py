@@ -6,48 +6,25 @@ The pages of one search together have each matching record once. A page that fou
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.log.partition_log import PartitionLog
+from pylog.ui.matching import Query, matches
 
 COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 ROWS: Final = 50  # of a page
-_CHUNK: Final = 2_000  # offsets that are read at once
+_CHUNK: Final = 2_000  # offsets that are read at once, at first; each read that finds little is twice as long
+_LARGEST_CHUNK: Final = 1 << 20
 _READ_BYTES: Final = 8 << 20  # that are read at once, except for a larger batch
 _SECONDS: Final = 1.0
-_BYTES: Final = 256 << 20
-HOW: Final = ("contains", "equals", "regex")
-
-
-@dataclass(frozen=True)
-class Query:
-    """What to look for.
-
-    Attributes:
-        text: in the key, the value, or a header; "" for all records.
-        how: "contains", "equals" or "regex" (RE2).
-        backwards: true for the newest records first.
-    """
-
-    text: str = ""
-    how: str = "contains"
-    backwards: bool = True
-
-    def __post_init__(self) -> None:
-        if self.how not in HOW:
-            raise InvalidArgumentError(f"how={self.how!r} is not one of {', '.join(map(repr, HOW))}")
-        if self.how == "regex":
-            try:
-                pc.match_substring_regex(pa.array([b""], pa.binary()), self.text)
-            except pa.ArrowInvalid as error:
-                raise InvalidArgumentError(f"{self.text!r} is no regular expression of RE2: {error}") from error
+_BYTES: Final = 1 << 30
+_KEPT_BYTES: Final = 32 << 20  # of the rows of a page, except for one larger read
 
 
 class FoundRecord(NamedTuple):
@@ -69,6 +46,8 @@ class SearchPage:
         rows: in the direction of the search.
         cursor: where the next page begins: by partition, the next offset, or the offset after it backwards.
         searched: offsets that were read or passed over.
+        read_bytes: of the records that were read, without compression.
+        left: offsets that are not searched yet.
         is_done: true if all offsets are searched.
         reached_ms: the timestamp of the last record that was read, or -1.
     """
@@ -76,6 +55,8 @@ class SearchPage:
     rows: list[FoundRecord]
     cursor: dict[int, int]
     searched: int
+    read_bytes: int
+    left: int
     is_done: bool
     reached_ms: int
 
@@ -83,14 +64,14 @@ class SearchPage:
 class _Part:
     """The search in one partition: rows that match, and how far it got."""
 
-    def __init__(self, number: int, log: PartitionLog, cursor: int, query: Query) -> None:
+    def __init__(self, number: int, log: PartitionLog, cursor: int, query: Query, end: int | None = None) -> None:
         self.number, self.log, self.query = number, log, query
         state = log.snapshot()
-        self.start, self.end = state.start_offset, state.end_offset
+        self.start, self.end = state.start_offset, state.end_offset if end is None else min(end, state.end_offset)
         self.at = min(max(cursor, self.start), self.end)
         self.first = self.at
         self.rows: list[FoundRecord] = []
-        self.bytes = 0
+        self.bytes = self.kept_bytes = 0
         self.reached_ms = -1
 
     @property
@@ -106,25 +87,39 @@ class _Part:
                 return low, high
             chunk = max(1, (high - low) // 4)
 
-    def read_on(self, chunk: int) -> None:
-        """Reads the next offsets, and keeps the rows that match."""
+    def read_on(self, chunk: int, most: int) -> None:
+        """Reads the next offsets, and keeps the rows that match: in all at most `most`."""
         found: list[FoundRecord] = []
+        left = most - len(self.rows)
         try:
             low, high = self._range(chunk)
             for frame in self.log.scan(low, high, columns=COLUMNS):
                 self.bytes += frame.nbytes
                 self.reached_ms = frame.column("timestamp").cast(pa.int64())[0 if self.query.backwards else -1].as_py()
-                found += _rows(self.number, frame.filter(_matches(frame, self.query)) if self.query.text else frame)
+                hits = frame.filter(matches(frame, self.query)) if self.query.text else frame
+                found += _rows(self.number, hits.slice(max(0, len(hits) - left)) if self.query.backwards else hits.slice(0, left))
+                found = found[-left:] if self.query.backwards else found
+                if not self.query.backwards and len(found) >= left:
+                    break
         except OffsetOutOfRangeError:  # deleted meanwhile: the next call reads what is left
             self.start = self.log.snapshot().start_offset
             self.at = max(self.at, self.start)
             return
-        self.rows += reversed(found) if self.query.backwards else found
+        found = found[::-1] if self.query.backwards else found[:left]
+        self.rows += found
+        self.kept_bytes += sum(len(row.key or b"") + len(row.value or b"") for row in found)
         self.at = low if self.query.backwards else high
+        if len(found) == left:  # there may be more rows before the end of what was read
+            self.at = found[-1].offset if self.query.backwards else found[-1].offset + 1
 
 
 def search(
-    logs: Mapping[int, PartitionLog], query: Query, cursor: Mapping[int, int], clock: Clock, rows: int = ROWS
+    logs: Mapping[int, PartitionLog],
+    query: Query,
+    cursor: Mapping[int, int],
+    clock: Clock,
+    rows: int = ROWS,
+    ends: Mapping[int, int] | None = None,
 ) -> SearchPage:
     """Returns the next page.
 
@@ -134,27 +129,29 @@ def search(
         cursor: of the page before; for the first page, where to begin in each partition.
         clock: limits the time.
         rows: of a page, at most.
+        ends: where the search ends in each partition; None for the ends of the logs.
 
     Raises:
         CorruptionError: a record is damaged. As `Log.scan`.
     """
     deadline = clock.monotonic() + _SECONDS
-    parts = [_Part(number, log, cursor[number], query) for number, log in logs.items()]
+    parts = [_Part(number, log, cursor[number], query, None if ends is None else ends[number]) for number, log in logs.items()]
     chunk = _CHUNK if query.text else max(rows, 100)
     while clock.monotonic() < deadline and sum(each.bytes for each in parts) < _BYTES:
         waiting = [each for each in parts if not each.is_done and len(each.rows) < rows]
-        if not waiting:
+        if not waiting or sum(each.kept_bytes for each in parts) >= _KEPT_BYTES:
             break
         for part in waiting:
-            part.read_on(chunk)
+            part.read_on(chunk, rows)
+        chunk = min(2 * chunk, _LARGEST_CHUNK) if query.text else chunk
     return _page(parts, query, rows)
 
 
 def _page(parts: list[_Part], query: Query, rows: int) -> SearchPage:
     """Merges the rows by time. Rows that do not fit are found again by the next page."""
     sign = -1 if query.backwards else 1
-    merged = _merged([each.rows for each in parts], sign)[:rows]
-    shown = {part.number: [row for row in merged if row.partition == part.number] for part in parts}
+    merged_rows = merged([each.rows for each in parts], sign)[:rows]
+    shown = {part.number: [row for row in merged_rows if row.partition == part.number] for part in parts}
     cursor = {}
     for part in parts:
         kept = shown[part.number]
@@ -167,42 +164,33 @@ def _page(parts: list[_Part], query: Query, rows: int) -> SearchPage:
             cursor[part.number] = first + 1 if query.backwards else first
     done = all(part.is_done and len(shown[part.number]) == len(part.rows) for part in parts)
     searched = sum(abs(cursor[part.number] - part.first) for part in parts)
+    left = sum(cursor[part.number] - part.start if query.backwards else part.end - cursor[part.number] for part in parts)
+    size = sum(part.bytes for part in parts)
     reached = [part.reached_ms for part in parts if part.reached_ms >= 0]
-    return SearchPage(merged, cursor, searched, done, (min if query.backwards else max)(reached, default=-1))
+    return SearchPage(
+        merged_rows, cursor, searched, size, max(0, left), done, (min if query.backwards else max)(reached, default=-1)
+    )
 
 
-def _merged(runs: list[list[FoundRecord]], sign: int) -> list[FoundRecord]:
+def merged(runs: list[list[FoundRecord]], sign: int) -> list[FoundRecord]:
     """Merges runs by time; the order within a partition stays, also if its timestamps are not in order."""
-    merged: list[FoundRecord] = []
+    found: list[FoundRecord] = []
     heads = [0] * len(runs)
     while True:
         ready = [number for number, run in enumerate(runs) if heads[number] < len(run)]
         if not ready:
-            return merged
+            return found
         best = min(ready, key=lambda number: (sign * runs[number][heads[number]].timestamp, number))
-        merged.append(runs[best][heads[best]])
+        found.append(runs[best][heads[best]])
         heads[best] += 1
 
 
-def _matches(frame: pa.RecordBatch, query: Query) -> pa.BooleanArray:
-    test = _test(query)
-    found = pc.or_(pc.fill_null(test(frame.column("key")), False), pc.fill_null(test(frame.column("value")), False))
-    headers = frame.column("headers")
-    flat = headers.flatten()
-    if not len(flat):
-        return found
-    names = flat.field("key").cast(pa.binary())
-    hits = pc.or_(pc.fill_null(test(names), False), pc.fill_null(test(flat.field("value")), False))
-    rows = pc.unique(pc.list_parent_indices(headers).filter(hits))
-    return pc.or_(found, pc.is_in(pa.array(range(len(frame)), rows.type), rows))
-
-
-def _test(query: Query) -> Callable[[Any], Any]:
-    if query.how == "regex":
-        return lambda column: pc.match_substring_regex(column, query.text)
-    if query.how == "equals":
-        return lambda column: pc.equal(column, pa.scalar(query.text.encode(errors="surrogateescape"), column.type))
-    return lambda column: pc.match_substring(column, query.text)
+def last_rows(number: int, log: PartitionLog, begin: int, end: int, query: Query, most: int) -> list[FoundRecord]:
+    """Returns the newest records of a range, newest first, at most `most`. Reads fewer offsets if their batches are large."""
+    part = _Part(number, log, end, query)
+    part.start = max(part.start, begin)
+    part.read_on(most, most)
+    return part.rows
 
 
 def _rows(partition: int, frame: pa.RecordBatch) -> Iterator[FoundRecord]:

@@ -32,16 +32,17 @@ class Guarded:
     Args:
         app: the pages.
         token: must come with each request, as a cookie or as a bearer token; None asks for none.
-        hosts: names under which the pages may be asked for, without a port.
+        hosts: names under which the pages may be asked for, without a port; None for all.
 
     A page of another site that has its name lead to this machine is refused: its `Host` is not one of `hosts`. A first request
-    with `?token=` gets a cookie, and is sent to the same address without the token. Only `GET` and `HEAD` are answered.
+    with `?token=` gets a cookie, and is sent to the same address without the token. A `POST` must come from a page of this
+    origin, or have the bearer token, which no browser sends by itself.
     """
 
-    def __init__(self, app: Any, token: str | None, hosts: Collection[str] = LOCAL) -> None:
+    def __init__(self, app: Any, token: str | None, hosts: Collection[str] | None = LOCAL) -> None:
         self._app = app
         self._token = token
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: HttpScope, receive: Any, send: Any) -> None:
         """Answers a request."""
@@ -58,10 +59,12 @@ class Guarded:
             await self._let_in(scope, send)
 
     def _refused(self, scope: HttpScope, headers: dict[str, str]) -> tuple[int, str] | None:
-        if _host_of(headers.get("host", "")) not in self._hosts:
+        if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:
             return 400, "This name is not one of this window's. Use the address that it printed."
-        if scope["method"] not in ("GET", "HEAD"):
-            return 405, "This window only reads."
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return 405, "This window does not have this method."
+        if scope["method"] == "POST" and not _is_of_this_origin(headers):
+            return 403, "This was not sent from a page of this window."
         if len(scope["query_string"]) > _LONGEST_QUERY:
             return 414, "The address is too long."
         return None
@@ -71,13 +74,13 @@ class Guarded:
             return True
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         given = [bearer if kind.lower() == "bearer" else "", _cookie_of(headers.get("cookie", ""))]
-        return any(_same(each, self._token) for each in given)
+        return any(same(each, self._token) for each in given)
 
     async def _let_in(self, scope: HttpScope, send: Any) -> None:
         """Gives a cookie to a request with the token in its address. All others are refused."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = next((value for name, value in query if name == "token"), "")
-        if self._token is None or not _same(given, self._token):
+        if self._token is None or not same(given, self._token):
             await _answer(send, 401, "The token is missing. Open the address that `pylog ui` printed.")
             return
         rest = urlencode([each for each in query if each[0] != "token"])
@@ -87,7 +90,17 @@ class Guarded:
         await _answer(send, 303, "", more)
 
 
-def _same(given: str, token: str) -> bool:
+def _is_of_this_origin(headers: dict[str, str]) -> bool:
+    """Returns whether a request that may change something was sent by a page of the same origin, or by a program."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site == "same-origin"
+    if origin is not None:
+        return origin.partition("://")[2] == headers.get("host", "")
+    return headers.get("authorization", "").lower().startswith("bearer ")
+
+
+def same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 

@@ -12,7 +12,8 @@ import uvicorn
 
 from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.loopback import is_loopback
-from pylog.ui.app import application
+from pylog.ui.app import made_application
+from pylog.ui.changes import OpenForWriting
 from pylog.ui.observation import Watch
 from pylog.ui.security import LOCAL
 
@@ -30,6 +31,7 @@ class WindowServer:
         port: the port; 0 for any free one; None for the first free one from 8055 on.
         token: that requests must have; None makes one at random.
         hosts: names for the window besides those of this machine.
+        writing: opens the store for a change; None for a window that only reads.
 
     Attributes:
         url: the address to open, with the token.
@@ -46,6 +48,7 @@ class WindowServer:
         port: int | None = None,
         token: str | None = None,
         hosts: Collection[str] = (),
+        writing: OpenForWriting | None = None,
     ) -> None:
         if token is None and not is_loopback(host):
             raise InvalidArgumentError(f"host={host!r} can be reached from other machines; give a token, or use 127.0.0.1")
@@ -54,7 +57,8 @@ class WindowServer:
         self.port = int(listener.getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/?token={token}"
-        app = application(watch, token=token, hosts=[*LOCAL, shown, *hosts])
+        app = made_application(watch, token=token, hosts=[*LOCAL, shown, *hosts], writing=writing)
+        self._watch = watch
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -84,6 +88,7 @@ class WindowServer:
     def close(self) -> None:
         """Ends all connections and the thread. May be called twice."""
         self._server.should_exit = True
+        self._watch.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(_ENDING_S)
 

@@ -1,4 +1,4 @@
-"""The pages of one topic: partitions, segments, groups and options."""
+"""The pages of one topic: partitions, groups and options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import htpy as h
 
 from pylog.text import printable, size_text
 from pylog.topics.retention_text import retention_text
-from pylog.ui import pictures
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, damage_lines, group_row, number, size_cell, table
 from pylog.ui.observation import TopicSeen
 from pylog.ui.words import count
 
-TABS: Final = ("records", "partitions", "segments", "groups", "options")
+TABS: Final = ("records", "live", "partitions", "segments", "groups", "producers", "options")
 
 
 def topic_frame(frame: PageFrame, topic: TopicSeen, tab: str, *content: Html, live: bool = False) -> str:
@@ -29,7 +28,7 @@ def topic_frame(frame: PageFrame, topic: TopicSeen, tab: str, *content: Html, li
     return frame.page(
         topic.name,
         "Topics",
-        frame.head(topic.name, h.span(".quiet")[facts]),
+        frame.head(topic.name, h.span(".quiet")[facts], frame.change("delete-topic", "Delete…", topic=topic.name)),
         damage_lines([each for each in topic.partitions if each.damage is not None]),
         h.nav(".tabs", aria_label="This topic")[tabs],
         content,
@@ -54,36 +53,6 @@ def partitions(frame: PageFrame, topic: TopicSeen) -> str:
         for each in topic.partitions
     )
     return topic_frame(frame, topic, "partitions", h.section(".card")[table(titles, rows, titles[1:])], live=True)
-
-
-def segments(frame: PageFrame, topic: TopicSeen) -> str:
-    """Returns the segments of each partition, as a strip and as a table."""
-    titles = ("Base offset", "End", "Offsets", "Size", "Newest record", "State")
-    cards = (
-        h.section(".card")[
-            h.h2[f"{printable(topic.name)}-{each.partition.partition}"],
-            pictures.strip(each),
-            table(
-                titles,
-                (
-                    h.tr[
-                        h.td(".mono.n")[count(segment.base_offset)],
-                        number("end", segment.end_offset),
-                        number("offsets", segment.end_offset - segment.base_offset),
-                        size_cell(segment.size),
-                        cell("newest", frame.at(segment.newest_ms), number=True),
-                        cell("state", "active" if segment.is_active else "sealed"),
-                    ]
-                    for segment in reversed(each.segments[-100:])
-                ),
-                titles[:5],
-                "It has no segments.",
-            ),
-            h.p(".quiet")[f"The newest 100 of {count(len(each.segments))} segments."] if len(each.segments) > 100 else None,
-        ]
-        for each in topic.partitions
-    )
-    return topic_frame(frame, topic, "segments", list(cards))
 
 
 def topic_groups(frame: PageFrame, topic: TopicSeen) -> str:

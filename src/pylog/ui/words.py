@@ -29,6 +29,15 @@ def count(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) or number >= 10 else f"{number:.1f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> counted(1, "offset"), counted(4812, "partition")
+    ('1 offset', '4,812 partitions')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def seconds(duration: float | None) -> str:
     """Returns a duration in the largest unit that fits.
 

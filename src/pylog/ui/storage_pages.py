@@ -1,0 +1,205 @@
+"""The pages of what a topic has on disk: segments with what happens to them next, and producers with their transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import htpy as h
+
+from pylog.log.producer_state import Producer
+from pylog.text import printable, size_text
+from pylog.topics.retention_text import retention_text
+from pylog.transactions.described import OpenTransactionDescription
+from pylog.ui import pictures
+from pylog.ui.fates import Fates
+from pylog.ui.html import Html, PageFrame, cell, number, size_cell, table
+from pylog.ui.observation import PartitionSeen, TopicSeen
+from pylog.ui.topic_pages import topic_frame
+from pylog.ui.words import count, counted, seconds
+
+_SEGMENTS: Final = 100  # of a partition that are listed
+PARTITIONS: Final = 20  # of a topic that are shown at once
+_PRODUCERS: Final = 200  # of a partition that are listed
+_OWNERS: Final = {
+    "alive": "its process is running",
+    "dead": "its process has ended",
+    "broker": "a client of a broker",
+    "unknown": "not known",
+    None: "none",
+}
+
+
+def segments(frame: PageFrame, topic: TopicSeen, found: Mapping[int, Fates | str], page: int) -> str:
+    """Returns the segments of partitions, as strips and as tables.
+
+    Args:
+        frame, topic: as the names say.
+        found: what happens to the segments of each partition that is shown, or why it cannot be read.
+        page: which partitions are shown.
+    """
+    shown = [each for each in topic.partitions if each.partition.partition in found]
+    cards = [_segments_card(frame, topic, each, found[each.partition.partition]) for each in shown]
+    return topic_frame(
+        frame, topic, "segments", h.p(".quiet")[_sentence(topic)], cards, _pager(frame, topic, "segments", page), live=True
+    )
+
+
+def _sentence(topic: TopicSeen) -> str:
+    text = retention_text(topic.config)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _pager(frame: PageFrame, topic: TopicSeen, tab: str, page: int) -> Html:
+    last = (len(topic.partitions) - 1) // PARTITIONS
+    if last <= 0:
+        return None
+    first = page * PARTITIONS
+    said = f"Partitions {first} to {min(first + PARTITIONS, len(topic.partitions)) - 1} of {count(len(topic.partitions))}"
+    back = h.a(href=frame.url("topics", topic.name, tab, page=page - 1), rel="prev")["Previous"] if page else None
+    on = h.a(href=frame.url("topics", topic.name, tab, page=page + 1), rel="next")["Next"] if page < last else None
+    return h.nav(".foot", aria_label="Partitions")[h.span(".quiet")[said], back, on]
+
+
+def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, found: Fates | str) -> Html:
+    name = f"{printable(topic.name)}-{seen.partition.partition}"
+    if isinstance(found, str):
+        return h.section(".card")[h.h2[name], h.p(".say.bad")[printable(found)]]
+    titles = ["Base offset", "End", "Offsets", "Size", "Newest record", "State"]
+    titles += ["Compaction"] if found.to_clean is not None else []
+    titles += ["Deleted"]
+    rows = (
+        h.tr[
+            h.td(".mono.n", data_label="base")[count(segment.base_offset)],
+            number("end", segment.end_offset),
+            number("offsets", segment.end_offset - segment.base_offset),
+            size_cell(segment.size),
+            cell("newest", frame.at(segment.newest_ms), number=True),
+            cell("state", "active" if segment.is_active else "sealed"),
+            cell("compaction", found.compaction.get(segment.base_offset, "")) if found.to_clean is not None else None,
+            cell("deleted", found.retention.get(segment.base_offset, "")),
+        ]
+        for segment in reversed(seen.segments[-_SEGMENTS:])
+    )
+    more = f"The newest {_SEGMENTS} of {count(len(seen.segments))} segments." if len(seen.segments) > _SEGMENTS else None
+    return h.section(".card")[
+        h.div(".head")[
+            h.h2[name],
+            h.span(".quiet")[f"{counted(len(seen.segments), 'segment')} · {size_text(seen.size)}{_compaction_of(found)}"],
+            frame.change(
+                "delete-records",
+                "Delete records…",
+                topic=topic.name,
+                partition=str(seen.partition.partition),
+                before=str(seen.start_offset),
+            ),
+        ],
+        pictures.strip(seen, found),
+        table(titles, rows, titles[:5], "It has no segments."),
+        more and h.p(".quiet")[more],
+    ]
+
+
+def _compaction_of(found: Fates) -> str:
+    clean = found.to_clean
+    if clean is None:
+        return ""
+    return f" · compacted to offset {count(clean.first_dirty)} · {100 * clean.ratio:.0f} % of what can be compacted is dirty"
+
+
+# ---- producers ---------------------------------------------------------------------------------------------------------------
+
+
+def producers(
+    frame: PageFrame,
+    topic: TopicSeen,
+    found: Mapping[int, Sequence[Producer] | str],
+    opened: Sequence[OpenTransactionDescription],
+    page: int,
+) -> str:
+    """Returns the producers of partitions, and the open transactions of a topic.
+
+    Args:
+        frame, topic: as the names say.
+        found: the producers of each partition that is shown, or why it cannot be read.
+        opened: the open transactions.
+        page: which partitions are shown.
+    """
+    cards = [_producers_card(frame, topic, each, found[each.partition.partition]) for each in topic.partitions
+             if each.partition.partition in found]  # fmt: skip
+    transactions = h.section(".card")[h.h2["Open transactions"], _open_table(frame, opened)]
+    return topic_frame(
+        frame, topic, "producers", _stuck(topic, opened), transactions, cards, _pager(frame, topic, "producers", page), live=True
+    )
+
+
+def _stuck(topic: TopicSeen, opened: Sequence[OpenTransactionDescription]) -> Html:
+    """Says which transactions hold the stable offsets: readers of committed records wait for them."""
+    first: dict[int, OpenTransactionDescription] = {}
+    for each in opened:
+        first.setdefault(each.topic_partition.partition, each)
+    return [
+        h.p(".say.bad" if each.is_hanging else ".say.warn")[
+            f"{printable(topic.name)}-{partition}: the transaction of producer {each.producer_id} holds the stable offset at "
+            f"{count(each.start_offset)} since {seconds(each.duration_ms / 1000)}"
+            f"{'; no coordinator will end it' if each.is_hanging else ''}."
+        ]
+        for partition, each in first.items()
+    ]
+
+
+def _open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription]) -> Html:
+    titles = ("Partition", "Producer", "Epoch", "First offset", "Open for", "Transactional id", "State", "Owner")
+    rows = [
+        h.tr[
+            number("partition", each.topic_partition.partition),
+            number("producer", each.producer_id),
+            number("epoch", each.producer_epoch),
+            number("first offset", each.start_offset),
+            cell("open for", seconds(each.duration_ms / 1000), number=True),
+            cell("id", printable(each.transactional_id or "none")),
+            cell("state", "hanging" if each.is_hanging else each.state or "unknown"),
+            cell("owner", [_OWNERS[each.owner], " ", _end_link(frame, each)]),
+        ]
+        for each in opened
+    ]
+    return table(titles, rows, titles[:5], "No transaction is open.")
+
+
+def _end_link(frame: PageFrame, each: OpenTransactionDescription) -> Html:
+    topic, partition = each.topic_partition
+    return frame.change(
+        "end-transaction",
+        "Abort…",
+        topic=topic,
+        partition=str(partition),
+        producer=str(each.producer_id),
+        start=str(each.start_offset),
+    )
+
+
+def _producers_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, found: Sequence[Producer] | str) -> Html:
+    name = f"{printable(topic.name)}-{seen.partition.partition}"
+    if isinstance(found, str):
+        return h.section(".card")[h.h2[name], h.p(".say.bad")[printable(found)]]
+    titles = ("Producer", "Epoch", "Last sequence", "Last offset", "Last batch", "Transaction")
+    newest = sorted(found, key=lambda each: -each.timestamp)[:_PRODUCERS]
+    rows = (
+        h.tr[
+            number("producer", each.producer_id),
+            number("epoch", each.epoch),
+            number("last sequence", each.last_sequence),
+            number("last offset", each.last_offset),
+            cell("last batch", frame.at(each.timestamp), number=True),
+            cell(
+                "transaction",
+                "none" if each.transaction_first_offset < 0 else f"open since offset {count(each.transaction_first_offset)}",
+            ),
+        ]
+        for each in newest
+    )
+    stable = f"stable offset {count(seen.stable_offset)} of {count(seen.end_offset)}"
+    return h.section(".card")[
+        h.div(".head")[h.h2[name], h.span(".quiet")[f"{counted(len(found), 'producer')} in the newest segments · {stable}"]],
+        table(titles, rows, titles[:5], "No idempotent or transactional producer has written to its newest segments."),
+    ]

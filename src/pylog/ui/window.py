@@ -1,0 +1,270 @@
+"""`Window`: the pages of a store, each as HTML and as data, from what a request asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from starlette.requests import Request
+
+from pylog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    PylogError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log.partition_log import PartitionLog
+from pylog.transactions.described import OpenTransactionDescription
+from pylog.ui import asking, data, group_pages, health_pages, record_pages, storage_pages, store_pages, topic_pages
+from pylog.ui.export import exported
+from pylog.ui.fates import Fates, fates
+from pylog.ui.html import PageFrame
+from pylog.ui.matching import Query
+from pylog.ui.observation import Observation, PartitionSeen, TopicSeen, Watch
+from pylog.ui.search import FoundRecord, SearchPage, parsed_cursor, search
+from pylog.ui.tail import tail
+from pylog.ui.words import exact
+
+_SEARCHES: Final = 4  # at the same time; exports count, too
+_PATIENCE_S: Final = 2.0  # of a request that waits for one of the others to end
+Found = TypeVar("Found")
+
+
+class BusyError(Exception):
+    """Too many searches are running."""
+
+
+class Page(NamedTuple):
+    """A page in both forms.
+
+    Attributes:
+        html: makes the page.
+        data: makes the same as an object for JSON.
+        status: of HTTP.
+    """
+
+    html: Callable[[PageFrame], str]
+    data: Callable[[], object]
+    status: int = 200
+
+
+class Window:
+    """The pages of a store.
+
+    Args:
+        watch: of the store.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._searches = threading.BoundedSemaphore(_SEARCHES)
+
+    # ---- the whole store -----------------------------------------------------------------------------------------------------
+
+    def overview(self, _: Request, seen: Observation) -> Page:
+        """Returns the first page."""
+        return Page(store_pages.overview, lambda: data.store_data(seen))
+
+    def topics(self, request: Request, seen: Observation) -> Page:
+        """Returns the list of topics."""
+        internal = request.query_params.get("internal") == "1"
+        return Page(
+            lambda frame: store_pages.topics(frame, internal), lambda: [data.topic_data(each) for each in seen.topics.values()]
+        )
+
+    def health(self, _: Request, __: Observation) -> Page:
+        """Returns the health of the directory."""
+        verified = self._watch.verifying.state()
+        return Page(lambda frame: health_pages.health(frame, verified), lambda: data.verified_data(verified))
+
+    def groups(self, _: Request, seen: Observation) -> Page:
+        """Returns the list of groups."""
+        return Page(group_pages.groups, lambda: [data.group_data(each) for each in seen.groups.values()])
+
+    def group(self, request: Request, seen: Observation) -> Page:
+        """Returns one group, with the course of its lag."""
+        found = asking.group_in(request, seen)
+        past = self._watch.lag_past(found.name)
+        return Page(
+            lambda frame: group_pages.group(frame, found, past),
+            lambda: data.group_data(found) | {"past": [each._asdict() for each in past]},
+        )
+
+    # ---- one topic -----------------------------------------------------------------------------------------------------------
+
+    def tab(self, request: Request, seen: Observation) -> Page:
+        """Returns one of the pages of a topic."""
+        topic, tab = asking.topic_in(request, seen), request.path_params["tab"]
+        makers = {"records": self.records, "live": self.live, "segments": self.segments, "producers": self.producers}
+        if tab in makers:
+            return makers[tab](request, seen)
+        plain = {
+            "partitions": topic_pages.partitions,
+            "groups": topic_pages.topic_groups,
+            "options": topic_pages.options,
+        }
+        if tab not in plain:
+            raise UnknownTopicOrPartitionError(f"topic {topic.name!r} has no page {tab!r}; it has {', '.join(topic_pages.TABS)}")
+        return Page(lambda frame: plain[tab](frame, topic), lambda: data.topic_data(topic))
+
+    def segments(self, request: Request, seen: Observation) -> Page:
+        """Returns the segments of a topic, with what happens to them next."""
+        topic = asking.topic_in(request, seen)
+        committed = self._watch.offsets.position
+
+        def of(each: PartitionSeen, log: PartitionLog) -> Fates:
+            group = topic.config.retention_group
+            return fates(each, log, topic.config, None if group is None else committed(group, each.partition), seen.at_ms)
+
+        page, found = self._of_each(request, topic, of)
+        return Page(
+            lambda frame: storage_pages.segments(frame, topic, found, page),
+            lambda: (
+                data.topic_data(topic)
+                | {"fates": {number: each if isinstance(each, str) else each.__dict__ for number, each in found.items()}}
+            ),
+        )
+
+    def producers(self, request: Request, seen: Observation) -> Page:
+        """Returns the producers of a topic, and its open transactions."""
+        topic = asking.topic_in(request, seen)
+        page, found = self._of_each(request, topic, lambda _, log: log.recent_producers())
+        opened = self._open_transactions(topic)
+        return Page(
+            lambda frame: storage_pages.producers(frame, topic, found, opened, page),
+            lambda: {
+                "producers": {
+                    number: each if isinstance(each, str) else [one._asdict() for one in each] for number, each in found.items()
+                },
+                "open_transactions": [vars(each) if hasattr(each, "__dict__") else str(each) for each in opened],
+            },
+        )
+
+    def _open_transactions(self, topic: TopicSeen) -> Sequence[OpenTransactionDescription]:
+        found: list[OpenTransactionDescription] = []
+        for each in topic.partitions:
+            if each.damage is None and each.stable_offset < each.end_offset:
+                try:
+                    found += self._watch.transactions.find_open(topic.name, each.partition.partition)
+                except ClosedError:
+                    raise
+                except PylogError:  # the partition is reported as damaged, or was deleted
+                    continue
+        return found
+
+    def _of_each(
+        self, request: Request, topic: TopicSeen, find: Callable[[PartitionSeen, PartitionLog], Found]
+    ) -> tuple[int, dict[int, Found | str]]:
+        """Returns something about each partition of a page of partitions, or why it cannot be read."""
+        given = request.query_params.get("page", "0")
+        last = max(0, len(topic.partitions) - 1) // storage_pages.PARTITIONS
+        page = min(int(given), last) if given.isascii() and given.isdecimal() and len(given) < 9 else 0
+        found: dict[int, Found | str] = {}
+        begin = page * storage_pages.PARTITIONS
+        for each in topic.partitions[begin : begin + storage_pages.PARTITIONS]:
+            try:
+                if each.damage is not None:
+                    found[each.partition.partition] = each.damage
+                    continue
+                found[each.partition.partition] = find(each, self._watch.manager.log(*each.partition))
+            except ClosedError:
+                raise
+            except PylogError as error:
+                found[each.partition.partition] = str(error)
+        return page, found
+
+    # ---- records -------------------------------------------------------------------------------------------------------------
+
+    def records(self, request: Request, seen: Observation) -> Page:
+        """Returns a page of a search."""
+        topic, asked, query = asking.topic_in(request, seen), asking.fields_of(request), Query()
+        try:
+            query = _query(asked)
+            found = self._found(topic, query, asked)
+        except (InvalidArgumentError, BusyError) as error:
+            sentence, status = str(error), 503 if isinstance(error, BusyError) else 400
+            return Page(
+                lambda frame: record_pages.records(frame, topic, query, asked, None, sentence),
+                lambda: {"error": sentence},
+                status,
+            )
+        return Page(lambda frame: record_pages.records(frame, topic, query, asked, found), lambda: data.found_data(found))
+
+    def _found(self, topic: TopicSeen, query: Query, asked: dict[str, str]) -> SearchPage:
+        with self._one_search():
+            logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
+            return search(logs, query, asking.cursor_of(logs, asked, backwards=query.backwards), self._watch.manager.clock)
+
+    @contextmanager
+    def _one_search(self) -> Iterator[None]:
+        if not self._searches.acquire(timeout=_PATIENCE_S):
+            raise BusyError(f"{_SEARCHES} searches are running, and more would slow down everything; try again in a moment")
+        try:
+            yield
+        finally:
+            self._searches.release()
+
+    def export(self, request: Request, seen: Observation, form: str) -> tuple[str, Iterator[bytes]]:
+        """Returns the name of a file, and all that a search finds as its parts. Another search must wait meanwhile.
+
+        Raises:
+            BusyError: too many searches are running. InvalidArgumentError: a field is wrong.
+        """
+        topic, asked = asking.topic_in(request, seen), asking.fields_of(request)
+        query = _query(asked)
+        logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
+        begin = asking.cursor_of(logs, asked, backwards=query.backwards)
+        parts = self._parts(exported(form, logs, query, begin, self._watch.manager.clock))
+        return f"{topic.name}.{form}", parts
+
+    def _parts(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        with self._one_search():
+            yield b""  # begun: what is wrong before the first record is an error page
+            yield from parts
+
+    def live(self, request: Request, seen: Observation) -> Page:
+        """Returns the newest records."""
+        topic, asked = asking.topic_in(request, seen), asking.fields_of(request)
+        logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
+        found = tail(logs, parsed_cursor(asked["cursor"]) if "cursor" in asked else {})
+        return Page(lambda frame: record_pages.live(frame, topic, found), lambda: data.tail_data(found))
+
+    def record(self, request: Request, seen: Observation) -> Page:
+        """Returns one record, whole."""
+        topic = asking.topic_in(request, seen)
+        number, offset = asking.number_in(request, "partition"), asking.number_in(request, "offset")
+        log = self._watch.manager.log(topic.name, number)
+        row = _row(log, number, offset, backwards=request.query_params.get("direction") == "back")
+        facts = {
+            "Partition": f"{topic.name}-{number}",
+            "Offset": str(row.offset),
+            "Timestamp": f"{exact(row.timestamp)} ({row.timestamp})",
+        }
+        return Page(lambda frame: record_pages.record(frame, topic, row, facts), row._asdict)
+
+
+def _query(asked: dict[str, str]) -> Query:
+    return Query(asked.get("find", ""), asked.get("how", "contains"), asked.get("direction", "back") == "back")
+
+
+def _row(log: PartitionLog, number: int, offset: int, *, backwards: bool) -> FoundRecord:
+    """Returns the record at an offset, or the next one in a direction: offsets may be missing.
+
+    Raises:
+        OffsetOutOfRangeError: there is none.
+    """
+    query, cursor = Query(backwards=backwards), {number: offset + backwards}
+    while True:
+        page = search({number: log}, query, cursor, log.clock, 1)
+        if page.rows:
+            return page.rows[0]
+        if page.is_done:
+            break
+        cursor = page.cursor
+    direction = "at or before" if backwards else "at or after"
+    ends = f"offsets {log.start_offset} to {log.end_offset}"
+    message = f"{log.partition.topic}-{number} has no record {direction} {offset}; it has {ends}"
+    raise OffsetOutOfRangeError(message, offset=offset)
