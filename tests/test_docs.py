@@ -264,6 +264,7 @@ def test_the_page_of_commands_has_them_all(site: Path) -> None:
         ("exactly_once.py", "[(b'alice', 4, 120), (b'bob', 4, 48)]"),
         ("logging_workers.py", "300 lines of 3 workers, none lost, none torn"),
         ("event_sourcing.py", "alice has 75, after 4 events"),
+        ("window_in_a_service.py", "tea"),
     ],
 )
 def test_an_example_runs_as_a_program(example: str, says: str, tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ PAGES = (
     "/topics/orders?find=(&how=regex",
     "/topics/orders/partitions",
     "/topics/orders/segments",
-    "/topics/orders/groups",
+    "/topics/prices/segments",
+    "/topics/orders/producers",
+    "/topics/orders/live",
+    "/health",
     "/topics/orders/options",
     "/topics/orders/0/3",
     "/topics/empty",
@@ -183,6 +186,56 @@ def test_the_keyboard_alone_opens_a_topic_searches_it_reads_a_record_and_goes_ba
     page.wait_for_url(here)
     assert own(tab.complaints) == []
     tab.close()
+
+
+def test_new_records_come_in_on_top_and_wait_while_the_reader_reads(window: Window) -> None:
+    log = window.store.log("orders")
+    tab = window.tab()
+    page = tab.go("/topics/orders/live")
+    log.append(b"first news")
+    page.wait_for_selector("tbody tr:first-child :text('first news')")
+    page.locator("tbody a").first.focus()
+    log.append(b"second news")
+    page.wait_for_selector("#pace:has-text('Paused')")
+    assert page.locator(":text('second news')").count() == 0
+    page.keyboard.press("Escape")
+    page.wait_for_selector("tbody tr:first-child :text('second news')")
+    log.append_many([b"many %d" % number for number in range(1_000)])
+    page.wait_for_selector("#pace:has-text('more have passed')")
+    assert page.locator("tbody tr").count() <= 200
+    assert (own(tab.complaints), tab.strayed) == ([], [])
+    tab.close()
+
+
+def test_a_verification_is_started_and_shows_its_result(window: Window) -> None:
+    tab = window.tab()
+    page = tab.go("/health")
+    page.get_by_role("button", name="Verify all files").click()
+    page.wait_for_selector("#verify :text('No damage')")
+    assert tab.axe() == []
+    assert (own(tab.complaints), tab.strayed) == ([], [])
+    tab.close()
+
+
+def test_a_window_that_only_reads_has_no_button_to_change_and_one_that_may_asks_first(window: Window) -> None:
+    reading = window.tab()
+    assert reading.go("/topics/orders").get_by_text("Delete…").count() == 0
+    assert reading.page.get_by_text("read-only").count() == 1
+    reading.close()
+    window.store.create_topic("doomed")
+    with window.store.serve_ui(port=0, write=True) as server:
+        changing = window._replace(url=server.url)
+        tab = changing.tab()
+        page = tab.go("/topics/doomed")
+        page.get_by_text("Delete…").click()
+        page.wait_for_selector(":text('permanently')")
+        assert tab.axe() == []
+        page.get_by_label("Type doomed to confirm").fill("doomed")
+        page.get_by_role("button", name="Do it").click()
+        page.wait_for_selector(":text('is deleted')")
+        assert "doomed" not in window.store.topics()
+        assert (own(tab.complaints), tab.strayed) == ([], [])
+        tab.close()
 
 
 def test_another_host_name_shows_nothing(window: Window) -> None:

@@ -15,6 +15,7 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
     "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
     "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
+    "pylog.ui -> pylog.ui.app": "its extra may be missing",
     "pylog.open_clients -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
     "pylog.open_clients -> pylog.consumer.options": "as the consumer",
     "pylog.archived_store -> pylog.archive.archiving": "as the consumer",

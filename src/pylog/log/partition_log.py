@@ -31,10 +31,8 @@ from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
 from pylog.log.maintenance.compaction_policy import LogToClean
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
-from pylog.log.producer_state import Producer
 from pylog.log.reading import lookup
 from pylog.log.reading.queries import Queries
-from pylog.log.reading.recent_producers import recent_producers
 from pylog.log.reading.refresher import Refresher
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Source
@@ -173,10 +171,6 @@ class PartitionLog:
             return []
         with self._gate:
             return self._refresher.open_producers() if self._writer is None else open_producers_now(self._writer)
-
-    def recent_producers(self) -> list[Producer]:
-        """Returns the producers of the newest segments. Cost and errors as of `recent_producers`."""
-        return self.answer(recent_producers)
 
     def may_have_changed(self) -> bool:
         """Returns whether another process may have changed the log since the state was published. Takes no lock."""
@@ -361,10 +355,6 @@ class PartitionLog:
         """Returns the log as a compaction `Task`. Raises as `writer`."""
         refreshed = partial(self.snapshot, committed=True, wait=True)
         return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms, self._gate.explaining)
-
-    def dirty_ratio(self) -> float:
-        """Returns the share of the log's bytes that no compaction has cleaned, of those that can be. Raises as `read`."""
-        return self.to_clean().ratio
 
     def to_clean(self) -> LogToClean:
         """Returns what compaction has cleaned, and what it can clean now. Raises as `read`."""

@@ -127,7 +127,7 @@ def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> 
     if log.counters.last_append_ms:
         yield Sample("log_last_append_timestamp_seconds", labels, log.counters.last_append_ms / 1000)
     if log.config.is_compacted:
-        yield Sample("log_dirty_ratio", labels, log.dirty_ratio())
+        yield Sample("log_dirty_ratio", labels, log.to_clean().ratio)
     newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
     if newest >= 0 and state.start_offset < state.end_offset:
         yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)

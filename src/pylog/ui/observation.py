@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FRESH_S: Final = 2.0
 _SHARE: Final = 10  # pages show an observation so many times as long as it took: a tenth of a core at most
+_MOST_S: Final = 60.0  # that pages show one observation
 _KEPT: Final = 720  # observations in the history
 _WINDOW_MS: Final = 3_600_000  # of the course of a lag before the window was opened
 _PAST_FRESH_S: Final = 30.0
@@ -232,9 +233,11 @@ class Watch:
         with self._guard, self.manager.gate.throughout():
             now = self.manager.clock.monotonic()
             if self._last is None or now - self._taken >= self._last.fresh_s:
+                is_first = self._observer is None  # which opens the partitions
                 seen = self._observe(self._last)
                 self._taken = self.manager.clock.monotonic()
-                self._last = replace(seen, fresh_s=max(FRESH_S, _SHARE * (self._taken - now)))
+                took = 0.0 if is_first else self._taken - now
+                self._last = replace(seen, fresh_s=min(max(FRESH_S, _SHARE * took), _MOST_S))
             return self._last
 
     def _observe(self, before: Observation | None) -> Observation:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import htpy as h
 
@@ -15,6 +17,8 @@ from pylog.ui.search import FoundRecord, SearchPage, cursor_text
 from pylog.ui.tail import Tail
 from pylog.ui.topic_pages import topic_frame
 from pylog.ui.words import count, counted, exact
+
+_NAMES: Final = re.compile(r'("(?:[^"\\]|\\.)*")(?=\s*:)')
 
 
 def records(
@@ -66,7 +70,7 @@ def _option(value: str, label: str, chosen: str) -> Html:
 
 
 def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, str], found: SearchPage) -> Html:
-    reached = f", back to {exact(found.reached_ms)}" if query.backwards else f", up to {exact(found.reached_ms)}"
+    reached = f", back to {_short(found.reached_ms)}" if query.backwards else f", up to {_short(found.reached_ms)}"
     left = "" if found.is_done else f" {count(found.left)} are left."
     said = (
         f"Searched {counted(found.searched, 'offset')}{reached if found.reached_ms >= 0 else ''}: {len(found.rows)} found.{left}"
@@ -117,11 +121,20 @@ def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord], empty: st
             ],
             h.td(".quiet.when")[h.time(title=exact(row.timestamp))[_short(row.timestamp)]],
             h.td(".mono", data_label="key")[bytes_text(row.key)],
-            h.td(".value.wide")[h.span(".mono.two-lines")[bytes_text(row.value)]],
+            h.td(".value.wide")[h.span(".mono.two-lines")[_coloured(row.value)]],
         ]
         for row in rows
     )
     return table(("Record", "Time", "Key", "Value"), made, empty=empty)
+
+
+def _coloured(data: bytes | None) -> Html:
+    """Returns the beginning of a value, with the names of a JSON document marked."""
+    text = bytes_text(data)
+    if data is None or data[:1] not in (b"{", b"["):
+        return text
+    parts = _NAMES.split(text)
+    return [h.span(".json-key")[part] if number % 2 else part for number, part in enumerate(parts)]
 
 
 def _short(timestamp: int) -> str:

@@ -70,7 +70,7 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
     titles += ["Deleted"]
     rows = (
         h.tr[
-            h.td(".mono.n", data_label="base")[count(segment.base_offset)],
+            h.td(".mono", data_label="base")[count(segment.base_offset)],
             number("end", segment.end_offset),
             number("offsets", segment.end_offset - segment.base_offset),
             size_cell(segment.size),
@@ -95,7 +95,7 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
             ),
         ],
         pictures.strip(seen, found),
-        table(titles, rows, titles[:5], "It has no segments."),
+        table(titles, rows, titles[1:5], "It has no segments."),
         more and h.p(".quiet")[more],
     ]
 
@@ -152,8 +152,8 @@ def _open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription]) 
     titles = ("Partition", "Producer", "Epoch", "First offset", "Open for", "Transactional id", "State", "Owner")
     rows = [
         h.tr[
-            number("partition", each.topic_partition.partition),
-            number("producer", each.producer_id),
+            h.td(data_label="partition")[str(each.topic_partition.partition)],
+            h.td(".mono.n", data_label="producer")[str(each.producer_id)],
             number("epoch", each.producer_epoch),
             number("first offset", each.start_offset),
             cell("open for", seconds(each.duration_ms / 1000), number=True),
@@ -163,7 +163,7 @@ def _open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription]) 
         ]
         for each in opened
     ]
-    return table(titles, rows, titles[:5], "No transaction is open.")
+    return table(titles, rows, titles[1:5], "No transaction is open.")
 
 
 def _end_link(frame: PageFrame, each: OpenTransactionDescription) -> Html:
@@ -186,7 +186,7 @@ def _producers_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, fou
     newest = sorted(found, key=lambda each: -each.timestamp)[:_PRODUCERS]
     rows = (
         h.tr[
-            number("producer", each.producer_id),
+            h.td(".mono", data_label="producer")[str(each.producer_id)],
             number("epoch", each.epoch),
             number("last sequence", each.last_sequence),
             number("last offset", each.last_offset),
@@ -201,5 +201,5 @@ def _producers_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, fou
     stable = f"stable offset {count(seen.stable_offset)} of {count(seen.end_offset)}"
     return h.section(".card")[
         h.div(".head")[h.h2[name], h.span(".quiet")[f"{counted(len(found), 'producer')} in the newest segments · {stable}"]],
-        table(titles, rows, titles[:5], "No idempotent or transactional producer has written to its newest segments."),
+        table(titles, rows, titles[1:5], "No idempotent or transactional producer has written to its newest segments."),
     ]

@@ -17,6 +17,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.recent_producers import recent_producers
 from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui import asking, data, group_pages, health_pages, record_pages, storage_pages, store_pages, topic_pages
 from pylog.ui.export import exported
@@ -131,7 +132,7 @@ class Window:
     def producers(self, request: Request, seen: Observation) -> Page:
         """Returns the producers of a topic, and its open transactions."""
         topic = asking.topic_in(request, seen)
-        page, found = self._of_each(request, topic, lambda _, log: log.recent_producers())
+        page, found = self._of_each(request, topic, lambda _, log: log.answer(recent_producers))
         opened = self._open_transactions(topic)
         return Page(
             lambda frame: storage_pages.producers(frame, topic, found, opened, page),
