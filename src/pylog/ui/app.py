@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 
 from pylog.errors import ClosedError, InvalidArgumentError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
 from pylog.ui import change_pages, store_pages
-from pylog.ui.changes import CHANGES, Change, OpenForWriting
+from pylog.ui.changes import CHANGES, OpenForWriting, WindowChange
 from pylog.ui.data import in_json
 from pylog.ui.export import MEDIA_TYPES
 from pylog.ui.html import TOKEN_FIELD, PageFrame
@@ -195,7 +195,7 @@ class _Application:
             return Response("The form is not of this window, or of an earlier one. Open the page again.", 403, media_type=_TEXT)
         return fields
 
-    def _planned(self, request: Request, change: Change, fields: dict[str, str], problem: str = "") -> Response:
+    def _planned(self, request: Request, change: WindowChange, fields: dict[str, str], problem: str = "") -> Response:
         name = request.path_params["name"]
         kept = {each: fields[each] for each in change.fields if each in fields}
         plan = None
@@ -213,7 +213,7 @@ class _Application:
         made = change_pages.form(self._frame(request, seen), name, change, kept, plan, problem)
         return Response(made.encode(errors="surrogateescape"), 400 if problem else 200, media_type=_HTML)
 
-    def _changed(self, request: Request, change: Change, fields: dict[str, str]) -> Response:
+    def _changed(self, request: Request, change: WindowChange, fields: dict[str, str]) -> Response:
         assert self._writing is not None
         kept = {each: fields[each] for each in change.fields if each in fields}
         try:

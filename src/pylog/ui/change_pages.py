@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import htpy as h
 
 from pylog.text import printable
-from pylog.ui.changes import Change, Plan
+from pylog.ui.changes import ChangePlan, WindowChange
 from pylog.ui.html import Html, PageFrame, cell, table
 from pylog.ui.words import count
 
 
-def form(frame: PageFrame, name: str, change: Change, fields: Mapping[str, str], plan: Plan | None, problem: str) -> str:
+def form(
+    frame: PageFrame, name: str, change: WindowChange, fields: Mapping[str, str], plan: ChangePlan | None, problem: str
+) -> str:
     """Returns the form of a change, and its plan if it has one.
 
     Args:
@@ -35,7 +37,7 @@ def form(frame: PageFrame, name: str, change: Change, fields: Mapping[str, str],
     )
 
 
-def _confirmation(frame: PageFrame, name: str, fields: Mapping[str, str], plan: Plan) -> Html:
+def _confirmation(frame: PageFrame, name: str, fields: Mapping[str, str], plan: ChangePlan) -> Html:
     rows = (h.tr[(_cell(title, value) for title, value in zip(plan.titles, row, strict=True))] for row in plan.rows)
     typed = None
     if plan.must_type:
@@ -55,6 +57,6 @@ def _cell(title: str, value: object) -> Html:
     return cell(title.lower(), "none" if value is None else printable(str(value)))
 
 
-def done(frame: PageFrame, change: Change, sentence: str) -> str:
+def done(frame: PageFrame, change: WindowChange, sentence: str) -> str:
     """Returns the page after a change."""
     return frame.page(change.title, "", frame.head(change.title), h.p(".say.ok", role="status")[sentence])

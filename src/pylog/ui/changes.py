@@ -46,8 +46,8 @@ Fields = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a change would do.
+class ChangePlan:
+    """The effects of a change, before it is made.
 
     Attributes:
         sentence: what is done.
@@ -62,7 +62,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Change:
+class WindowChange:
     """A change.
 
     Attributes:
@@ -74,7 +74,7 @@ class Change:
 
     title: str
     fields: Mapping[str, str]
-    plan: Callable[[Watch, Fields], Plan]
+    plan: Callable[[Watch, Fields], ChangePlan]
     make: Callable[[ChangingStore, Fields], str]
 
 
@@ -104,7 +104,7 @@ def _reset(group: Group, fields: Fields, *, dry_run: bool) -> ResetPlan:
     return group.reset(int(to) if _NUMBER.fullmatch(to) else to, scope=scope, dry_run=dry_run)
 
 
-def _plan_reset(watch: Watch, fields: Fields) -> Plan:
+def _plan_reset(watch: Watch, fields: Fields) -> ChangePlan:
     name = _field(fields, "group")
     if name not in watch.offsets.known_groups()[0]:
         raise InvalidArgumentError(f"there is no group {name!r} in {watch.manager.path}")
@@ -114,7 +114,7 @@ def _plan_reset(watch: Watch, fields: Fields) -> Plan:
         for each in plan.partitions
     )
     sentence = f"This sets the committed offsets of group {printable(name)!r} in {counted(len(rows), 'partition')}."
-    return Plan(sentence, ("Partition", "Committed", "New offset", "Adjusted"), rows)
+    return ChangePlan(sentence, ("Partition", "Committed", "New offset", "Adjusted"), rows)
 
 
 def _make_reset(store: ChangingStore, fields: Fields) -> str:
@@ -126,14 +126,16 @@ def _make_reset(store: ChangingStore, fields: Fields) -> str:
 # ---- records and topics ------------------------------------------------------------------------------------------------------
 
 
-def _plan_records(watch: Watch, fields: Fields) -> Plan:
+def _plan_records(watch: Watch, fields: Fields) -> ChangePlan:
     topic, partition, before = _field(fields, "topic"), _number(fields, "partition"), _number(fields, "before")
     state = watch.manager.log(topic, partition).snapshot()
     if before > state.end_offset:
         raise InvalidArgumentError(f"before={before} is past the end of {topic}-{partition}, which is {state.end_offset}")
-    gone = max(0, before - state.start_offset)
+    deleted = max(0, before - state.start_offset)
     name = f"{printable(topic)}-{partition}"
-    return Plan(f"This deletes the records of {name} below offset {count(before)} permanently: {counted(gone, 'offset')}.")
+    return ChangePlan(
+        f"This deletes the records of {name} below offset {count(before)} permanently: {counted(deleted, 'offset')}."
+    )
 
 
 def _make_records(store: ChangingStore, fields: Fields) -> str:
@@ -142,14 +144,14 @@ def _make_records(store: ChangingStore, fields: Fields) -> str:
     return f"{printable(topic)}-{partition} now starts at offset {count(start)}."
 
 
-def _plan_topic(watch: Watch, fields: Fields) -> Plan:
+def _plan_topic(watch: Watch, fields: Fields) -> ChangePlan:
     name = _field(fields, "topic")
     topic: Topic = watch.manager.topic(name)
     states = [watch.manager.log(name, number).snapshot() for number in topic.partition_ids]
     offsets = sum(each.end_offset - each.start_offset for each in states)
     size = sum(each.size_of(segment) for each in states for _, segment in each.segments)
     what = f"{counted(topic.partition_count, 'partition')}, {counted(offsets, 'offset')}, {size_text(size)}"
-    return Plan(f"This deletes topic {printable(name)!r} and all of its records permanently: {what}.", must_type=name)
+    return ChangePlan(f"This deletes topic {printable(name)!r} and all of its records permanently: {what}.", must_type=name)
 
 
 def _make_topic(store: ChangingStore, fields: Fields) -> str:
@@ -171,11 +173,11 @@ def _open_transaction(transactions: TransactionAdmin, fields: Fields) -> OpenTra
     raise UnknownTopicOrPartitionError(f"{what}; it may have ended meanwhile")
 
 
-def _plan_end(watch: Watch, fields: Fields) -> Plan:
+def _plan_end(watch: Watch, fields: Fields) -> ChangePlan:
     found = _open_transaction(watch.transactions, fields)
     where = f"{printable(found.topic_partition.topic)}-{found.topic_partition.partition}"
     whose = "which hangs" if found.is_hanging else f"which transactional id {printable(found.transactional_id or '')!r} has open"
-    return Plan(
+    return ChangePlan(
         f"This aborts the transaction of producer {found.producer_id} at offset {found.start_offset} of {where}, {whose}."
     )
 
@@ -189,21 +191,21 @@ def _make_end(store: ChangingStore, fields: Fields) -> str:
     return f"The transaction of producer {found.producer_id} is aborted."
 
 
-CHANGES: Final[Mapping[str, Change]] = {
-    "reset-offsets": Change(
+CHANGES: Final[Mapping[str, WindowChange]] = {
+    "reset-offsets": WindowChange(
         "Set the offsets of a group",
         {"group": "Group", "topic": "Topic (empty: all)", "to": "To: earliest, latest, current, an offset, -100, or a time"},
         _plan_reset,
         _make_reset,
     ),
-    "delete-records": Change(
+    "delete-records": WindowChange(
         "Delete records",
         {"topic": "Topic", "partition": "Partition", "before": "Before offset"},
         _plan_records,
         _make_records,
     ),
-    "delete-topic": Change("Delete a topic", {"topic": "Topic"}, _plan_topic, _make_topic),
-    "end-transaction": Change(
+    "delete-topic": WindowChange("Delete a topic", {"topic": "Topic"}, _plan_topic, _make_topic),
+    "end-transaction": WindowChange(
         "Abort a transaction",
         {"topic": "Topic", "partition": "Partition", "producer": "Producer id", "start": "First offset"},
         _plan_end,

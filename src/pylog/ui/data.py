@@ -1,4 +1,4 @@
-"""What the pages show, as objects for JSON."""
+"""The data of the pages, as objects for JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to segments next: when retention deletes each of them, and how far compaction has come."""
+"""The next events of segments: when retention deletes each of them, and how far compaction has come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True)
 class Fates:
-    """What happens to the segments of a partition.
+    """The next events of the segments of a partition.
 
     Attributes:
         retention: by base offset, when retention deletes a segment.
@@ -36,7 +36,7 @@ class Fates:
 
 
 def fates(seen: PartitionSeen, log: PartitionLog, config: TopicConfig, committed: int | None, now_ms: int) -> Fates:
-    """Returns what happens to the segments of a partition.
+    """Returns the next events of the segments of a partition.
 
     Args:
         seen, log: the partition.

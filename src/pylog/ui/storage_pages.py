@@ -1,4 +1,4 @@
-"""The pages of what a topic has on disk: segments with what happens to them next, and producers with their transactions."""
+"""The pages of the storage of a topic: segments with their next events, and producers with their transactions."""
 
 from __future__ import annotations
 

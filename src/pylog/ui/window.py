@@ -31,7 +31,7 @@ from pylog.ui.words import exact
 
 _SEARCHES: Final = 4  # at the same time; exports count, too
 _PATIENCE_S: Final = 2.0  # of a request that waits for one of the others to end
-Found = TypeVar("Found")
+Fact = TypeVar("Fact")
 
 
 class BusyError(Exception):
@@ -157,13 +157,13 @@ class Window:
         return found
 
     def _of_each(
-        self, request: Request, topic: TopicSeen, find: Callable[[PartitionSeen, PartitionLog], Found]
-    ) -> tuple[int, dict[int, Found | str]]:
+        self, request: Request, topic: TopicSeen, find: Callable[[PartitionSeen, PartitionLog], Fact]
+    ) -> tuple[int, dict[int, Fact | str]]:
         """Returns something about each partition of a page of partitions, or why it cannot be read."""
         given = request.query_params.get("page", "0")
         last = max(0, len(topic.partitions) - 1) // storage_pages.PARTITIONS
         page = min(int(given), last) if given.isascii() and given.isdecimal() and len(given) < 9 else 0
-        found: dict[int, Found | str] = {}
+        found: dict[int, Fact | str] = {}
         begin = page * storage_pages.PARTITIONS
         for each in topic.partitions[begin : begin + storage_pages.PARTITIONS]:
             try:
