@@ -249,11 +249,11 @@ def test_a_micro_batch_whose_task_fails_leaves_nothing_and_is_one_transaction_wh
     rows = spark.readStream.format("pylog").options(path=str(shop), subscribe="orders", startingOffsets="earliest").load()
     options = {"path": str(shop), "topic": "returns", "checkpointLocation": str(tmp_path / "checkpoint")}
     failing = "IF(CAST(value AS STRING) = '2 9', CAST(raise_error('this task fails') AS BINARY), value) AS value"
-    sink = rows.selectExpr(failing, "partition").writeStream.format("pylog").options(**options)
+    sink = rows.selectExpr(failing).writeStream.format("pylog").options(**options)
     with pytest.raises(PySparkException, match="this task fails"):
         sink.trigger(availableNow=True).start().awaitTermination()
     assert values_of(shop, "returns") == []
-    sink = rows.select("value", "partition").writeStream.format("pylog").options(**options)
+    sink = rows.select("value").writeStream.format("pylog").options(**options)
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
     expected = sorted(values_of(shop), key=str)
