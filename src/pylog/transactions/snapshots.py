@@ -39,6 +39,7 @@ from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
 TIMEOUT_MS: Final = 100  # after the first attempt, which opens the logs
 _NAP_S: Final = 0.0002
+_TRIES: Final = 20  # to read a partition of `__consumer_offsets` between two appends
 
 
 class _Decisions(NamedTuple):
@@ -244,14 +245,15 @@ class SnapshotTaker:
     # ---- groups ----------------------------------------------------------------------------------------------------------------
 
     def _groups(self, topics: _TopicList, asked: Collection[bytes] | None) -> dict[bytes, _GroupRead] | None:
-        """Returns the groups; None if transactions with offsets began or ended meanwhile."""
+        """Returns the groups; None if records were appended all the time while transactions had pending offsets."""
         found: dict[bytes, _GroupRead] = {name: _GroupRead({}, []) for name in asked or ()}
         if asked is not None and not asked:
             return found
         topic = topics.by_name.get(OFFSETS_TOPIC)
         for number in () if topic is None else topic.partition_ids:
             with suppress(UnknownTopicOrPartitionError):  # not created yet: it has no records
-                if not self._take_groups(self._offsets.partition(number), asked, found):
+                partition = self._offsets.partition(number)
+                if not any(self._take_groups(partition, asked, found) for _ in range(_TRIES)):
                     return None
         return found
 

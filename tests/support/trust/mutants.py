@@ -17,6 +17,7 @@ from support.trust.mutants_directory import DIRECTORY
 from support.trust.mutants_hostile import HOSTILE
 from support.trust.mutants_operating import OPERATING
 from support.trust.mutants_partitions import PARTITIONS
+from support.trust.mutants_transaction_rules import TRANSACTION_RULES
 from support.trust.mutants_transactions import TRANSACTIONS
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -27,6 +28,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *DIRECTORY,
     *HOSTILE,
     *TRANSACTIONS,
+    *TRANSACTION_RULES,
     *ADMINISTRATION,
     *OPERATING,
 )
