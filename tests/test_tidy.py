@@ -74,7 +74,7 @@ DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "mmap": (("fs",), "only fs maps files"),
     "fcntl": (("fs",), "only fs locks files"),
-    "shutil": (("fs",), "only fs removes trees"),
+    "shutil": (("fs", "cli"), "only fs removes trees; cli asks for the width of the terminal"),
     "open": (("fs",), "only fs opens files"),
     "time": (("clock",), "only clock.py reads time"),
     "datetime.now": (("clock",), "only clock.py reads time"),

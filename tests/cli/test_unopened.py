@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +15,11 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog.cli import describe, groups, start, topics
+from pylog.cli import describe, groups, help_page, start, topics
 from pylog.cli.run import COMMANDS as COMMANDS_BY_MODULE
 from pylog.cli.unopened import unopened_answer
 from support.cli import Outcome, call
+from support.docs.help_page import printed
 from support.golden import data as golden_data
 
 HEAVY = {"numba", "llvmlite", "pyarrow", "pandas", "pyspark", "pylog.store", "pylog.record.decoder"}
@@ -54,6 +57,50 @@ def shop(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return filled(tmp_path_factory.mktemp("unopened") / "shop")
+
+
+LIBRARIES = {"attr", "attrs", "cyclopts", "google_crc32c", "msgspec", "numpy", "typing_extensions"}
+MOST = {
+    "version": (set(), 10),
+    "help": (set(), 10),
+    "topics": (LIBRARIES, 90),
+    "describe": (LIBRARIES, 90),
+    "groups": (LIBRARIES, 100),
+}
+LOADED = """
+import json, sys
+from pylog.cli import main
+try:
+    main()
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_loads_these_libraries_and_no_more_modules_of_pylog_than_this(unchanged: Path, name: str) -> None:
+    """Bounds the time until a command begins, whatever else the machine does."""
+    libraries, most = MOST[name]
+    command = [sys.executable, "-c", LOADED, *COMMANDS[name][0]]
+    done = subprocess.run(command, cwd=unchanged.parent, capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stderr)
+    others = {each.partition(".")[0] for each in loaded} & {"rich", "pyarrow", "numba", "docstring_parser", *LIBRARIES}
+    assert others <= libraries
+    assert sum(each.partition(".")[0] == "pylog" for each in loaded) <= most
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_page_of_help_is_the_one_that_the_registered_commands_give(width: int) -> None:
+    assert help_page.page(width) == printed(width), "run python -m support.docs.help_page"
+
+
+@pytest.mark.parametrize("width", [1, 40, 57, 1000])
+def test_the_page_of_help_fits_into_any_terminal_and_has_each_command(width: int) -> None:
+    page = help_page.page(width)
+    assert max(map(len, page.partition("Exit codes")[0].splitlines())) <= max(width, 40)
+    assert {name for _, rows in help_page.PANELS for name, _ in rows} <= set(
+        re.findall(r"^│ (\S+(?: \(-h\))?)", page, re.MULTILINE)
+    )
 
 
 PROGRAM = """

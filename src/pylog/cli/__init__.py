@@ -13,16 +13,27 @@ Commands import heavy libraries (numba, pyarrow) inside their functions, so that
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Final, NoReturn
 
+from pylog import __version__
+from pylog.cli.exits import ended
+from pylog.cli.help_page import page
 from pylog.cli.streams import prepare
 
 _NEEDED = ("cyclopts", "rich")
+_PAGES: Final[dict[tuple[str, ...], Callable[[], str]]] = {  # printed without any library
+    ("--help",): page,
+    ("-h",): page,
+    ("--version",): lambda: f"{__version__}\n",
+}
 
 
 def main() -> NoReturn:
     """Runs the program `pylog`, then ends the process with one of the exit codes of `pylog.cli.exits`."""
     prepare()
+    if (text := _PAGES.get(tuple(sys.argv[1:]))) is not None:
+        sys.exit(ended(lambda: _print(text())))
     try:
         from pylog.cli.start import run
     except ModuleNotFoundError as error:
@@ -30,3 +41,7 @@ def main() -> NoReturn:
             raise
         sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; in a clone of pylog: pip install '.[cli]'")
     sys.exit(run(sys.argv[1:]))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)

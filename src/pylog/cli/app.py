@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 from cyclopts import App, Group, Parameter
 
 from pylog import __version__
-from pylog.cli.exits import EXIT_CODES
+from pylog.cli.help_page import EPILOGUE, HELP
 
 Command = TypeVar("Command", bound=Callable[..., int | None])
 
@@ -24,15 +24,11 @@ TRANSACTIONS: Final = Group("Transactions", sort_key=4)
 CARE: Final = Group("Maintenance", sort_key=5)
 PROGRAM: Final = Group("The program", sort_key=6)
 
-_HELP: Final = (
-    "Works on Apache Kafka log directories without a broker. `pylog COMMAND --help` shows the options and examples of a command."
-)
-
 app: Final = App(
     name="pylog",
-    help=_HELP,
+    help=HELP,
     help_format="plaintext",
-    help_epilogue="Exit codes:\n\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
+    help_epilogue=EPILOGUE,
     version=__version__,
     group_commands=PROGRAM,
     default_parameter=Parameter(negative=()),
