@@ -18,6 +18,8 @@ class OffsetsNow(NamedTuple):
         start_offset, end_offset: the log start and log end.
         truncated_to: the lowest offset that it was truncated to since the snapshot was taken.
         compacted_to: compaction has deleted records that others below this offset supersede.
+        is_rewritten: compaction has replaced a segment since the snapshot was taken. It notes `compacted_to` only later, and
+            never if its process dies before.
     """
 
     topic_id: str | None
@@ -25,6 +27,7 @@ class OffsetsNow(NamedTuple):
     end_offset: int
     truncated_to: int
     compacted_to: int
+    is_rewritten: bool = False
 
 
 def _name(partition: TopicPartition) -> str:
@@ -42,6 +45,7 @@ class PartitionCut:
         truncation_count: the number of truncations so far.
         left_out: the open transactions, by producer id: the offset of the first record. Their records are not in the snapshot.
         included: the same of transactions that were decided to commit, and had no marker in this partition yet.
+        files: of a compacted topic, the inodes of its segments by base offset; 0 of a segment without a file.
     """
 
     topic_id: str | None
@@ -51,6 +55,7 @@ class PartitionCut:
     truncation_count: int
     left_out: Mapping[int, int] = field(default_factory=dict)
     included: Mapping[int, int] = field(default_factory=dict)
+    files: Mapping[int, int] = field(default_factory=dict)
 
     def is_left_out(self, producer_id: int, offset: int) -> bool | None:
         """Returns whether a transactional record is left out; None if the marker of its transaction decides."""
@@ -81,6 +86,8 @@ class PartitionCut:
             self._refuse(partition, f"the log was truncated to offset {kept_to}", kept_to)
         if now.compacted_to > self.end_offset:
             self._refuse(partition, f"the log was compacted up to offset {now.compacted_to}", self.start_offset)
+        if now.is_rewritten:
+            self._refuse(partition, "segments of the log were compacted", self.start_offset)
 
     def _refuse(self, partition: TopicPartition, change: str, offset: int) -> None:
         held = f"the snapshot has the offsets {self.start_offset} to {self.end_offset - 1} of {_name(partition)}"

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 import pylog
+from pylog.log.maintenance.cleaning_round import CleaningRound
 from pylog.record.few import few_rows
 from pylog.record.types import TopicPartition
 from pylog.store import Store, manager_of
@@ -331,6 +332,27 @@ def test_records_that_compaction_superseded_after_a_snapshot_are_an_error(store:
     store.compact("prices")
     with pytest.raises(pylog.OffsetOutOfRangeError, match="compacted up to"):
         values(store, snapshot, "prices")
+
+
+@pytest.mark.pair("compaction", "crash")
+def test_a_compaction_that_has_not_noted_its_end_yet_is_noticed(store: Store) -> None:
+    """Its process may be between the replacement of a segment and the checkpoint, or may have died there."""
+    store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+    prices = store.log("prices")
+    for price, key in ((b"1", b"tea"), (b"2", b"tea"), (b"3", b"coffee")):
+        prices.append(price, key=key)
+    snapshot = store.snapshot(["prices"])
+    before = values(store, snapshot, "prices")
+    for price, key in ((b"3", b"tea"), (b"4", b"tea"), (b"5", b"milk")):
+        prices.append(price, key=key)
+    assert values(store, snapshot, "prices") == before
+    stopped = patch.object(CleaningRound, "_note", side_effect=pylog.StorageFailedError("stopped here", errno=5))
+    with stopped, pytest.raises(pylog.StorageFailedError):
+        store.compact("prices")
+    with pytest.raises(pylog.OffsetOutOfRangeError, match="were compacted"):
+        values(store, pickle.loads(pickle.dumps(snapshot)), "prices")
+    again = store.snapshot(["prices"])
+    assert values(store, again, "prices") == values(store, again, "prices")
 
 
 def test_read_table_takes_a_snapshot_by_itself(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC, group_name, parse_offset, parse_partition_key
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, OpenTransaction, TopicPartition
-from pylog.segment.names import DURABLE_POINT
+from pylog.segment.names import DURABLE_POINT, LOG, file_name
 from pylog.snapshot import PartitionCut, Snapshot
 from pylog.topics.catalog import CATALOG, CATALOGS
 from pylog.topics.listing import find_topics
@@ -158,15 +158,17 @@ class SnapshotTaker:
         topics = self._topics()
         taken_ms = self._manager.clock.now_ms()
         before = self._decisions(topics)
-        seen = dict(self._seen(_partitions_of(topics, wanted, self._manager.path)))
+        partitions = list(_partitions_of(topics, wanted, self._manager.path))
+        files = {key: self._files_of(key) for key in partitions if topics.by_name[key.topic].config.is_compacted}
+        seen = dict(self._seen(partitions))  # after the files: a reader notices a file that is replaced from now on
         groups = self._groups(topics, asked)
         after = self._decisions(topics)
-        if groups is None:
+        if groups is None or any(_has_more_segments(state, files[key]) for key, state in seen.items() if key in files):
             return None
         if not before.is_followed_by(after) or self._topics().token != topics.token:
             return None
         included = before.included(after, seen)
-        cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included) for key, state in seen.items()}
+        cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included, files.get(key, {})) for key, state in seen.items()}
         offsets = {group_name(name): _with_pending(group, included) for name, group in groups.items()}
         return Snapshot(taken_ms, cuts, offsets, has_all_groups=asked is None)
 
@@ -189,6 +191,16 @@ class SnapshotTaker:
         for key in partitions:
             with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
                 yield key, self._state_of(key)
+
+    def _files_of(self, key: TopicPartition) -> dict[int, int]:
+        """Returns the inodes of a log's segments by base offset; 0 of one without a file."""
+        try:
+            log = self._log(key)
+            bases = [base for base, _ in log.snapshot().segments]
+        except UnknownTopicOrPartitionError:  # not created yet, or just deleted
+            return {}
+        found = {base: self._manager.fs.identity(join(log.directory, file_name(base, LOG))) for base in bases}
+        return {base: 0 if identity is None else identity[1] for base, identity in found.items()}
 
     def _state_of(self, key: TopicPartition) -> LogState:
         log = self._log(key)
@@ -283,13 +295,24 @@ def _partitions_of(topics: _TopicList, wanted: list[str] | None, path: str) -> I
             yield TopicPartition(name, number)
 
 
-def _cut(key: TopicPartition, state: LogState, topic_id: str | None, included: list[TransactionMetadata]) -> PartitionCut:
+def _has_more_segments(state: LogState, files: Mapping[int, int]) -> bool:
+    """Returns whether a log has rolled since its files were looked up."""
+    return any(base not in files for base, _ in state.segments)
+
+
+def _cut(
+    key: TopicPartition,
+    state: LogState,
+    topic_id: str | None,
+    included: list[TransactionMetadata],
+    files: Mapping[int, int],
+) -> PartitionCut:
     kept, taken = dict[int, int](), dict[int, int]()
     for found in state.open_transactions:
         into = taken if any(_is_of(found, each, key) for each in included) else kept
         into[found.producer_id] = found.first_offset
     ends = state.start_offset, state.end_offset, state.stable_offset
-    return PartitionCut(topic_id, *ends, state.truncation_count, kept, taken)
+    return PartitionCut(topic_id, *ends, state.truncation_count, kept, taken, files)
 
 
 def _is_of(found: OpenTransaction, prepared: TransactionMetadata, partition: TopicPartition) -> bool:

@@ -165,4 +165,12 @@ TRANSACTION_RULES: Final[tuple[Mutant, ...]] = (
         tests=(f"{_SNAPSHOTS}open_and_aborted_transactions_stay_out_of_a_snapshot_whatever_becomes_of_them",),
         why="A snapshot has a part of a transaction that is aborted later.",
     ),
+    Mutant(
+        name="a_snapshot_does_not_notice_a_compaction_under_way",
+        file="pylog/log/reading/queries.py",
+        text="        return any(identity is not None and identity[1] != cut.files[base] for base, identity in found.items())\n",
+        replacement="        return not found and bool(found)\n",
+        tests=(f"{_SNAPSHOTS}a_compaction_that_has_not_noted_its_end_yet_is_noticed",),
+        why="A snapshot is read without records that a compaction has deleted.",
+    ),
 )
