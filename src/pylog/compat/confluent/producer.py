@@ -1,0 +1,239 @@
+"""confluent-kafka's `Producer` on a pylog store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pylog.clock import SystemClock
+from pylog.compat.clusters import CLUSTERS
+from pylog.compat.confluent.configuration import Given
+from pylog.compat.confluent.errors import KafkaError, Translating, error_of, failed
+from pylog.compat.confluent.structs import TIMESTAMP_CREATE_TIME, Message, TopicPartition
+from pylog.errors import PylogError, PylogTimeoutError, UnknownTopicOrPartitionError
+from pylog.offsets.group_metadata import ConsumerGroupMetadata
+from pylog.offsets.offset_manager import PartitionLike
+from pylog.producer.future import FutureRecordMetadata
+from pylog.record.types import OffsetAndMetadata
+
+OnDelivery = Callable[[KafkaError | None, Message], object]
+_CLOCK: Final = SystemClock()
+_NAP_S: Final = 0.001
+
+
+class _Sent(NamedTuple):
+    """A record whose delivery was not reported yet."""
+
+    future: FutureRecordMetadata
+    on_delivery: OnDelivery | None
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Producer:
+    """Appends records, in transactions if it has a `transactional.id`.
+
+    Keys go to the partitions that Kafka's Java client chooses. librdkafka's default partitioner chooses others.
+
+    Args:
+        config: the options, with confluent-kafka's names.
+
+    Raises:
+        KafkaException: an option is wrong.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        given = Given(config, more)
+        options: dict[str, Any] = {}
+        name = given.take("transactional.id")
+        if name is not None:
+            options["transactional_id"] = name
+            options["transaction_timeout_ms"] = given.number("transaction.timeout.ms", 60_000)
+        codec = given.take("compression.type", "compression.codec")
+        if codec is not None:
+            options["compression"] = codec
+        self._on_delivery: OnDelivery | None = given.take("on_delivery", "dr_cb")
+        with Translating():
+            self._cluster = CLUSTERS.of(given.servers)
+            self._native = self._cluster.store.producer(**options)
+        self._sent: deque[_Sent] = deque()
+        given.end("producer")
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+        callback: OnDelivery | None = None,
+    ) -> None:
+        """Accepts one record. `poll` and `flush` report its delivery.
+
+        Args:
+            topic: the topic, which is created if it is missing and that is allowed.
+            value, key: bytes, text or None.
+            partition: the number of the partition; -1 lets the key choose.
+            on_delivery, callback: called with a `KafkaError` or None, and the message.
+            timestamp: milliseconds since 1970; 0 for now.
+            headers: pairs of a name and bytes.
+
+        Raises:
+            KafkaException: the record was not accepted.
+        """
+        pairs = [(name, _bytes(each)) for name, each in (headers.items() if isinstance(headers, Mapping) else headers or ())]
+        record = topic, _bytes(value), _bytes(key), pairs or None, None if partition == -1 else partition, timestamp or None
+        with Translating():
+            try:
+                future = self._native.send(*record)
+            except UnknownTopicOrPartitionError:
+                if not self._cluster.create_on_demand(topic, allowed=True):
+                    raise
+                future = self._native.send(*record)
+        self._sent.append(_Sent(future, on_delivery or callback or self._on_delivery, topic, record[2], record[1], pairs))
+
+    def poll(self, timeout: float = 0) -> int:
+        """Reports deliveries. Returns how many.
+
+        Args:
+            timeout: seconds to wait for the first one; negative to wait as long as it takes.
+        """
+        until = None if timeout < 0 else _CLOCK.monotonic() + timeout
+        while not (count := self._report()) and self._sent and (until is None or _CLOCK.monotonic() < until):
+            _CLOCK.sleep(_NAP_S)
+        return count
+
+    def flush(self, timeout: float = -1) -> int:
+        """Waits until all records were appended, and reports their deliveries.
+
+        Args:
+            timeout: seconds; negative to wait as long as it takes.
+
+        Returns:
+            How many records are still waiting.
+        """
+        try:
+            self._native.flush(None if timeout < 0 else timeout)
+        except PylogTimeoutError:
+            pass  # the result tells
+        except PylogError:
+            pass  # the deliveries have the error
+        self._report()
+        return len(self._sent)
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def _report(self) -> int:
+        count = 0
+        while self._sent and self._sent[0].future.done():
+            sent = self._sent.popleft()
+            count += 1
+            if sent.on_delivery is not None:
+                sent.on_delivery(*_delivery(sent))
+        return count
+
+    # ---- transactions --------------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Fences older producers with the same `transactional.id`, and aborts what they have open.
+
+        Args:
+            timeout: accepted and not needed.
+
+        Raises:
+            KafkaException: `retriable()` tells whether it may be called again.
+        """
+        with Translating():
+            self._native.init_transactions()
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction.
+
+        Raises:
+            KafkaException: `init_transactions` was not called, or a transaction is open.
+        """
+        with Translating():
+            self._native.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self,
+        positions: Iterable[TopicPartition],
+        group_metadata: ConsumerGroupMetadata,
+        timeout: float = -1,  # noqa: ARG002
+    ) -> None:
+        """Adds the offsets of a consumer group, which are committed with the transaction.
+
+        Args:
+            positions: `consumer.position(consumer.assignment())`. Those without an offset are left out.
+            group_metadata: `consumer.consumer_group_metadata()`.
+            timeout: accepted and not needed.
+
+        Raises:
+            KafkaException: nothing was added.
+        """
+        offsets: dict[PartitionLike, int | OffsetAndMetadata] = {
+            each.native: OffsetAndMetadata(each.offset, each.metadata or "", leader_epoch=each.leader_epoch)
+            for each in positions
+            if each.offset >= 0
+        }
+        with Translating(in_transaction=True):
+            self._native.send_offsets_to_transaction(offsets, group_metadata)
+
+    def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Commits the transaction, and reports the deliveries of its records.
+
+        Args:
+            timeout: accepted and not needed.
+
+        Raises:
+            KafkaException: `fatal()` means to close the producer, `txn_requires_abort()` to abort and begin again.
+        """
+        with Translating(in_transaction=True):
+            self._native.commit_transaction()
+        self._report()
+
+    def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
+        """Aborts the transaction.
+
+        Args:
+            timeout: accepted and not needed.
+
+        Raises:
+            KafkaException: no transaction is open, or a newer producer has the id.
+        """
+        with Translating():
+            self._native.abort_transaction()
+        self._report()
+
+    def close(self) -> None:
+        """Appends what was sent, and closes the producer. An open transaction is aborted."""
+        with Translating():
+            self._native.close()
+        self._report()
+
+
+def _bytes(given: Any) -> bytes | None:
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise failed(KafkaError._INVALID_ARG, f"a value of type {type(given).__name__} is neither bytes nor text")
+
+
+def _delivery(sent: _Sent) -> tuple[KafkaError | None, Message]:
+    record: dict[str, Any] = {"key": sent.key, "value": sent.value, "headers": sent.headers}
+    try:
+        found = sent.future.result()
+    except PylogError as error:
+        failure = error_of(error)
+        return failure, Message(sent.topic, -1, None, **record, error=failure)
+    stamp = TIMESTAMP_CREATE_TIME, found.timestamp
+    return None, Message(found.topic, found.partition, found.offset, **record, timestamp=stamp)
