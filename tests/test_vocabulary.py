@@ -80,7 +80,7 @@ GUESSED: Final[Mapping[str, str]] = {
     "which marker ends an open transaction": "transactions/markers.py",
 }
 
-OF_OTHERS = {SOURCES / "pylog" / "compat" / name for name in ("kafka", "aiokafka", "confluent")}  # have names of others that pylog has, too
+OF_OTHERS = {SOURCES / "pylog" / "compat" / name for name in ("kafka", "aiokafka", "confluent")}  # have names that pylog has, too
 
 
 def names_of(source: str) -> set[str]:
