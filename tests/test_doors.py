@@ -280,6 +280,8 @@ SMALL = {
 SAME = {
     "directory/locks.py:BOOTS": "a boot id, and the zeros that reserve room, which become no objects",
     "log/recovery/producer_snapshots.py:ENTRIES": "one entry at a time",
+    "archive/copied_manifest.py:COPIES": "a manifest, whose size is bounded when it is decompressed",
+    "archive/leaving.py:NOTES": "a list of partitions, as in a catalog",
     "tools/graduate.py:NOTES": "a list of names, as in a catalog",
 }
 

@@ -99,8 +99,8 @@ _LEVEL = re.compile(r"(sync|os)|interval:([0-9]{1,19})")
 class TopicConfig:
     """A topic's configuration, under Kafka's names with underscores.
 
-    Sizes are in bytes, times in milliseconds; -1 switches a retention limit off. Three options are pylog's own, not Kafka's:
-    `durability`, `retention_group` and `retention_group_max_bytes`.
+    Sizes are in bytes, times in milliseconds; -1 switches a retention limit off. Four options are pylog's own, not Kafka's:
+    `durability`, `retention_group`, `retention_group_max_bytes` and `remote_delete_delay_ms`.
 
     Attributes:
         retention_ms: 7 days by default, as in Kafka. `Store.tick` and `Store.retain` delete a segment when its newest record is
@@ -119,9 +119,16 @@ class TopicConfig:
         durability: `"sync"`, `"os"` or `"interval:MS"`, the guarantee of appends to this topic; None means the store's.
         retention_group: a consumer group; retention by size and time deletes no record that the group has not committed.
         retention_group_max_bytes: the most bytes kept for the group; -1 means no limit.
+        remote_storage_enable: true to tier the topic: `Store.tick` copies sealed segments to the store's archive, and
+            `local_retention_*` decides how long they also stay on the disk. `retention_*` then applies to both together.
+        local_retention_ms: as `retention_ms`, for the local copies of archived segments; -2 means the same value, -1 no limit.
+        local_retention_bytes: as `retention_bytes`, for the same.
+        remote_log_delete_on_disable: true to allow that `remote_storage_enable` is turned off: the records that are only in the
+            archive are then deleted.
+        remote_delete_delay_ms: how long objects of deleted segments stay in the archive; one day, for readers with old plans.
 
     Raises:
-        InvalidArgumentError: a value is out of range.
+        InvalidArgumentError: a value is out of range, or contradicts another one.
 
     >>> TopicConfig(retention_ms=-1).segment_bytes
     1073741824
@@ -151,6 +158,11 @@ class TopicConfig:
     durability: str | None = None
     retention_group: str | None = None
     retention_group_max_bytes: int = -1
+    remote_storage_enable: bool = False
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
+    remote_log_delete_on_disable: bool = False
+    remote_delete_delay_ms: int = limits.DEFAULT_REMOTE_DELETE_DELAY_MS
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -170,6 +182,11 @@ class TopicConfig:
             Durability.of(self.durability if isinstance(self.durability, str) else repr(self.durability))
         if self.retention_group is not None and not _is_text(self.retention_group):
             raise InvalidArgumentError(f"retention_group={self.retention_group!r} is not the name of a consumer group")
+        for name in ("remote_storage_enable", "remote_log_delete_on_disable"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgumentError(f"{name}={getattr(self, name)!r} is not True or False")
+        if self.remote_storage_enable:
+            _check_tiered(self)
 
     def changed(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults; these are stored on disk."""
@@ -179,6 +196,17 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         """Whether compaction keeps only the last record of each key."""
         return "compact" in self.cleanup_policy.split(",")
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether `Store.tick` has work in the archive: the topic is tiered, or was until its records there are deleted."""
+        return self.remote_storage_enable or self.remote_log_delete_on_disable
+
+    @property
+    def local_retention(self) -> tuple[int, int]:
+        """The limits of local copies of archived segments: milliseconds and bytes, -1 for no limit."""
+        ms, size = self.local_retention_ms, self.local_retention_bytes
+        return self.retention_ms if ms == -2 else ms, self.retention_bytes if size == -2 else size
 
     @functools.cached_property
     def roll_ms(self) -> int:
@@ -223,6 +251,11 @@ class CreateTopicArguments(TypedDict, total=False):
     durability: str | None
     retention_group: str | None
     retention_group_max_bytes: int
+    remote_storage_enable: bool
+    local_retention_ms: int
+    local_retention_bytes: int
+    remote_log_delete_on_disable: bool
+    remote_delete_delay_ms: int
     config: Mapping[str, Any]
 
 
@@ -257,6 +290,11 @@ class AlterTopicArguments(TypedDict, total=False):
     durability: str | None
     retention_group: str | None
     retention_group_max_bytes: int | None
+    remote_storage_enable: bool | None
+    local_retention_ms: int | None
+    local_retention_bytes: int | None
+    remote_log_delete_on_disable: bool | None
+    remote_delete_delay_ms: int | None
     config: Mapping[str, Any]
 
 
@@ -403,7 +441,22 @@ _RANGES = {
     "file_delete_delay_ms": (0, limits.INT64_MAX),
     "producer_id_expiration_ms": (1, limits.INT64_MAX),
     "retention_group_max_bytes": (-1, limits.INT64_MAX),
+    "local_retention_ms": (-2, limits.INT64_MAX),
+    "local_retention_bytes": (-2, limits.INT64_MAX),
+    "remote_delete_delay_ms": (0, limits.INT64_MAX),
 }
+
+
+def _check_tiered(config: TopicConfig) -> None:
+    """Checks the options of a tiered topic, as Kafka does (`LogConfig.validateTopicLogConfigValues`)."""
+    if config.is_compacted:
+        message = f"remote_storage_enable=True does not work with cleanup_policy={config.cleanup_policy!r}"
+        raise InvalidArgumentError(f"{message}: archived segments are never compacted; use cleanup_policy='delete'")
+    for name in ("retention_ms", "retention_bytes"):
+        local, whole = getattr(config, f"local_{name}"), getattr(config, name)
+        if whole >= 0 and (local == -1 or local > whole):
+            message = f"local_{name}={local} keeps more on the disk than {name}={whole} keeps at all"
+            raise InvalidArgumentError(f"{message}; use at most {whole}, or -2 for the same value")
 
 
 def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:

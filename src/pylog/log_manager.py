@@ -36,6 +36,7 @@ from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.fast_outline import fast_outline
 from pylog.log.reading.outline import PartitionExtent, outline_at
+from pylog.log.recovery.archive_tier import NoTiers, StoreTiers
 from pylog.log.recovery.findings import Finding
 from pylog.log_opener import LogOpener
 from pylog.open_logs import OpenLogs
@@ -84,7 +85,7 @@ class LogManager:
         full_disk: frees room when there is none.
         failures: errors of background work.
         topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
-        kept: the parts of the store that keep something by a topic's name.
+        kept, tiers: the parts of the store that keep something by a topic's name; its archive.
         found_unstable: called with a log that was opened for writing and has open transactions.
         finish_transactions: finishes those of dead processes, for a reader that waits for them.
         uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
@@ -108,6 +109,7 @@ class LogManager:
         self._options = options
         self._guard = threading.RLock()
         self.kept = KeptByTopic()
+        self.tiers: StoreTiers = NoTiers()
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
         self.background = Background(self.failures)
         self._logs = OpenLogs(self.background.drop)
@@ -117,7 +119,7 @@ class LogManager:
         self.locks = self.root.locks
         self.kept.add(self.root)
         self.full_disk = self.root.full_disk
-        self._opener = LogOpener(path, options, fs, clock, self.root, self.background)
+        self._opener = LogOpener(path, options, fs, clock, self.root, self.background, lambda key: self.tiers.tier(key))  # noqa: PLW0108
         self.kept.add(self._opener.warned)
 
     @property

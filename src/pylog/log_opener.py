@@ -11,6 +11,7 @@ from pylog.directory.checkpoints import NEW_MARKER
 from pylog.fs import FILES, WRITERS, FileSystem, HeldDirectory, join
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
+from pylog.log.recovery.archive_tier import Tier
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.partition_writer import LogContext
 from pylog.options import StoreOptions
@@ -30,6 +31,7 @@ class LogOpener:
         path, options, fs, clock: the manager's.
         root: the files of the directory itself.
         background: runs the delayed flushes of the logs.
+        tier: returns the archive of a partition; None in a store without one.
 
     Attributes:
         catalog: the options of the topics as pylog stores them.
@@ -44,11 +46,13 @@ class LogOpener:
         clock: Clock,
         root: RootDirectory,
         background: Background,
+        tier: Callable[[TopicPartition], Tier | None],
     ) -> None:
         self.catalog = KnownCatalog(fs, path)
         self._path, self._options, self._fs, self._clock = path, options, fs, clock
         self._root = root
         self.warned = WarnedTopics()
+        self._tier = tier
         self._background = background
 
     def names(self, key: TopicPartition) -> bool:
@@ -88,6 +92,7 @@ class LogOpener:
             root_lock=None if locks is None else locks.root,
             cleaned=root.cleaned,
             cleaning_lock=None if locks is None else locks.cleaner(name),
+            tier=partial(self._tier, key),
         )
 
     def open(self, key: TopicPartition) -> PartitionLog:

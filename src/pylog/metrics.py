@@ -35,7 +35,19 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_durable_offset": Metric("gauge", "", "All records below it outlive a power loss."),
     "log_stable_offset": Metric("gauge", "", "The first offset of the earliest open transaction, else the log's end."),
     "log_segments": Metric("gauge", "", "Segments of the log."),
-    "log_size_bytes": Metric("gauge", "bytes", "Bytes of the log's records."),
+    "log_size_bytes": Metric("gauge", "bytes", "Bytes of the log's records, those only in an archive included."),
+    "log_local_start_offset": Metric(
+        "gauge", "", "The smallest offset on the disk. Of a log that has an archive, as the next ones."
+    ),
+    "log_local_size_bytes": Metric("gauge", "bytes", "Bytes of the log's records on the disk."),
+    "log_archived_end_offset": Metric("gauge", "", "The offset after the last archived record."),
+    "log_archived_size_bytes": Metric("gauge", "bytes", "Bytes of the log's records in the archive."),
+    "log_upload_lag_bytes": Metric("gauge", "bytes", "Bytes of sealed segments that can be archived and are not yet."),
+    "log_upload_lag_seconds": Metric("gauge", "seconds", "The age of the last append to the first of these segments, else 0."),
+    "log_uploaded_segments": Metric("counter", "", "Segments that this process archived by `tick`."),
+    "log_uploaded_bytes": Metric("counter", "bytes", "Bytes of the records in these segments."),
+    "log_upload_failures": Metric("counter", "", "Ticks of this process that could not finish the log's archive."),
+    "log_retired_segments": Metric("counter", "", "Local segments that this process deleted because the archive has them."),
     "log_appended_records": Metric("counter", "", "Records that this process appended."),
     "log_appended_bytes": Metric("counter", "bytes", "Bytes of batches that this process wrote."),
     "log_commits": Metric("counter", "", "Writes by this process of one append or of several together."),
@@ -67,6 +79,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "group_members": Metric("gauge", "", "Members of a group."),
     "group_state": Metric("gauge", "", "1 for the state that a group has, 0 for the others."),
     "group_verdict": Metric("gauge", "", "1 for the verdict on a group, as `pylog groups health` has it, 0 for the others."),
+    "archive_requests": Metric("counter", "", "Requests of this process to the archive, by kind: get, put, head, delete, list."),
+    "archive_sent_bytes": Metric("counter", "bytes", "Bytes that this process sent to the archive."),
+    "archive_received_bytes": Metric("counter", "bytes", "Bytes that this process received from the archive."),
     "store_free_bytes": Metric("gauge", "bytes", "Bytes that are free on the disk of the store."),
     "build_info": Metric("gauge", "", "1, with the version of pylog."),
 }
@@ -77,7 +92,8 @@ class Sample(NamedTuple):
 
     Attributes:
         name: a key of `METRICS`.
-        labels: `topic` and `partition`, and for groups `group`, `state` or `verdict`; empty for metrics of the whole store.
+        labels: `topic` and `partition`, for groups `group`, `state` or `verdict`, for requests `request`; empty for other metrics
+            of the whole store.
         value: in the metric's unit.
     """
 

@@ -17,7 +17,8 @@ from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they load pyarrow
+    from pylog.objects import ObjectStore
     from pylog.objects.kafka_tier import KafkaTier
 
 P = ParamSpec("P")
@@ -50,7 +51,7 @@ def open_store(
     transactions: TransactionsConfig | None = None,
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES,
     cleaner_io_max_bytes_per_second: float | None = None,
-    archive: KafkaTier | None = None,
+    archive: str | ObjectStore | KafkaTier | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
@@ -71,7 +72,10 @@ def open_store(
         transactions: how transactions are kept.
         cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; if they do not fit, it takes more rounds.
         cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
-        archive: with mode "r" and a broker's directory: the broker's remote tier. A log then has its remote records too.
+        archive: the object store that topics with `remote_storage_enable` use: a URL (`s3://bucket/prefix`, `gs://`, `az://`,
+            `file:///directory`), or `pylog.objects.open_objects(url, ...)` with options of the provider. The first URL is kept in
+            the directory, credentials never. Default: the one that is kept.
+            With mode "r" and a broker's directory: the broker's remote tier. A log then has its remote records, too.
         fs: another file system, for tests.
         clock: another clock, for tests.
 
@@ -99,6 +103,7 @@ def open_store(
         committed=committed,
         offsets=offsets or OffsetsConfig(),
         transactions=transactions or TransactionsConfig(),
+        archive=None if type(archive).__name__ == "KafkaTier" else archive,
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
     )
@@ -108,13 +113,11 @@ def open_store(
 
 def _files_of(path: object, archive: object, fs: FileSystem | None, mode: str) -> tuple[str, FileSystem]:
     """Returns the path of a log directory, and the file system that has it."""
-    if archive is not None or type(path).__name__ == "KafkaTier":
+    if "KafkaTier" in (type(archive).__name__, type(path).__name__):
         from pylog.objects.kafka_tier import KafkaTier, tier_files, tiered_files  # few stores have a tier
 
         if mode != "r":
             raise InvalidArgumentError(f"mode={mode!r} with a KafkaTier: a broker's tier is only read; open it with mode='r'")
-        if archive is not None and not isinstance(archive, KafkaTier):
-            raise InvalidArgumentError(f"archive={archive!r} is not a KafkaTier")
         if isinstance(path, KafkaTier):
             if archive is not None:
                 raise InvalidArgumentError("path and archive are both a KafkaTier; give the broker's directory as the path")

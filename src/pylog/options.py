@@ -26,6 +26,7 @@ class StoreOptions:
     """The options of an open store; see `pylog.open`."""
 
     mode: str = "rw"
+    archive: object | None = None  # a URL or an object store, checked when the archive is opened
     durability: Durability = Durability.SYNC
     create: bool = False
     exclusive: bool = False

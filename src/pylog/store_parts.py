@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pylog.clock import Clock
-from pylog.fs import FileSystem
+from pylog.config import TopicConfig
+from pylog.errors import InvalidArgumentError, ObjectStoreError
+from pylog.fs import FileSystem, join
 from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
+from pylog.log.recovery.archive_tier import Tier
 from pylog.log_manager import LogManager
 from pylog.monitoring.measured import Measures
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import offset_store
 from pylog.open_clients import OpenClients
 from pylog.options import StoreOptions
+from pylog.record.types import TopicPartition
 from pylog.upkeep import Upkeep
 
-if TYPE_CHECKING:  # opening a store loads neither
+if TYPE_CHECKING:  # opening a store loads none of them
+    from pylog.archive.tiers import Tiers
     from pylog.groups.admin import Group
     from pylog.transactions.admin import TransactionAdmin
+
+
+ARCHIVE_SETTINGS: Final = "pylog-archive.json"
 
 
 class StoreParts:
@@ -38,6 +47,7 @@ class StoreParts:
         clients: the producers, consumers and transactions.
         measures: the metrics.
         upkeep: retention and compaction.
+        tiers: the archive.
     """
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
@@ -48,6 +58,7 @@ class StoreParts:
         self.manager = manager = LogManager(path, options, fs, clock)
         members = LivingMembers(manager.fs, manager.current_topics, writable=manager.writable)
         self.offsets = OffsetManager(manager, options.offsets, manager.fs, clock, members)
+        self.tiers = _LazyTiers(manager, options)
         manager.root.forget_deleted(self.offsets.forget_topic)
         self.clients = OpenClients(manager, self.offsets, clock, options)
         self.measures = Measures(manager, self.offsets, self.transactions)
@@ -55,7 +66,7 @@ class StoreParts:
         if manager.writable:
             self.clients.begin()
         committed = options.committed or self.offsets.position
-        self.upkeep = Upkeep(manager, options, committed, self.clients.expire, self.clients.settle)
+        self.upkeep = Upkeep(manager, options, committed, self.clients.expire, self.clients.settle, self.tiers)
         if manager.writable and options.tick_interval_ms is not None:
             self.upkeep.begin(options.tick_interval_ms)
 
@@ -106,3 +117,85 @@ class StoreParts:
             last.callback(self.upkeep.end)  # before the logs
             last.callback(self.measures.close)  # before both
             self.clients.close()
+
+
+class _LazyTiers:
+    """The archive of a store, loaded when it is needed: most stores have none.
+
+    Args:
+        manager, options: of the store.
+    """
+
+    def __init__(self, manager: LogManager, options: StoreOptions) -> None:
+        self._manager = manager
+        self._options = options
+        self._guard = threading.Lock()
+        self._tiers: Tiers | None = None
+        if options.archive is not None:
+            try:
+                self.made()
+            except BaseException:
+                manager.release()
+                raise
+        manager.tiers = self
+        if manager.writable:
+            manager.root.changes.tiers = self
+
+    def made(self) -> Tiers:
+        """Returns the archive, even if the store has none yet."""
+        from pylog.archive.tiers import Tiers
+
+        with self._guard:
+            if self._tiers is None:
+                self._tiers = Tiers(self._manager, self._options.archive)
+            return self._tiers
+
+    def known(self) -> Tiers | None:
+        """Returns the archive; None if the store has none. Cost: one system call, until it has one."""
+        if self._tiers is None and not self._manager.fs.exists(join(self._manager.path, ARCHIVE_SETTINGS)):
+            return None
+        return self.made()
+
+    def tick(self, key: TopicPartition, now_ms: int) -> int:
+        """Does what is due in the archive of a partition. Returns how many local segments were deleted."""
+        from pylog.archive.tiering import TieredPartition
+
+        known = self.known()
+        tier = None if known is None else known.tier(key)
+        if tier is None:
+            return 0
+        log = self._manager.log(*key)
+        return TieredPartition(self._manager, log, tier, log.config).tick(now_ms)
+
+    def leave(self, now_ms: int) -> None:
+        """Deletes the archives of deleted topics, as far as that is due."""
+        known = self.known()
+        if known is not None:
+            known.leave(now_ms)
+
+    def note_failure(self, key: TopicPartition, error: ObjectStoreError) -> None:
+        """Notes that the archive prevents the retention of a partition."""
+        tier = self.made().tier(key)
+        if tier is not None:
+            tier.note_failure(error)
+
+    def requests(self) -> Mapping[str, int]:
+        """Returns how many requests were sent, by kind, and the bytes."""
+        return {} if self._tiers is None else self._tiers.requests()
+
+    def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
+        """Notes that the archive of a topic must be deleted."""
+        known = self.known()
+        if known is not None:
+            known.deleting(topic, topic_id, partitions, config)
+
+    def check(self, config: TopicConfig) -> None:
+        """Refuses a tiered topic in a store without an archive."""
+        if config.remote_storage_enable and self.known() is None:
+            message = "remote_storage_enable=True requires an archive: open the store with archive='s3://bucket/prefix' once"
+            raise InvalidArgumentError(message)
+
+    def tier(self, key: TopicPartition) -> Tier | None:
+        """Returns the archive of a partition; None if the store has none. Cost: as `known`."""
+        known = self.known()
+        return None if known is None else known.tier(key)

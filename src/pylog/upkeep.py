@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from pylog import limits
 from pylog.arguments import checked_int
 from pylog.background import Background
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, ObjectStoreError
 from pylog.log.maintenance.cleaner import clean, clean_due
 from pylog.log.maintenance.cleaning_round import Compaction, Task
 from pylog.log.maintenance.throttler import Throttle
@@ -21,6 +22,22 @@ from pylog.topics.partitions import for_each_partition
 from pylog.topics.topic import check_partition
 
 
+class Tiering(Protocol):
+    """What `tick` does in the archive of a store."""
+
+    def tick(self, key: TopicPartition, now_ms: int) -> int:
+        """Does what is due for a partition, and returns how many local segments it has deleted."""
+        ...
+
+    def leave(self, now_ms: int) -> None:
+        """Deletes the archives of deleted topics, as far as that is due."""
+        ...
+
+    def note_failure(self, key: TopicPartition, error: ObjectStoreError) -> None:
+        """Notes that the archive prevents the retention of a partition."""
+        ...
+
+
 class Upkeep:
     """Retention and compaction of partitions, each by its topic's options as they stand. `Store` documents the methods for users.
 
@@ -30,6 +47,7 @@ class Upkeep:
         committed: gives the offset that a retention group will read next; None if it has committed none.
         expire: deletes the committed offsets and the transactional ids that have expired at a time of the wall clock, if due.
         settle: finishes the transactions that dead processes have left.
+        tiering: what is due in the store's archive.
     """
 
     def __init__(
@@ -39,11 +57,13 @@ class Upkeep:
         committed: Committed,
         expire: Callable[[int], object],
         settle: Callable[[], object],
+        tiering: Tiering,
     ) -> None:
         self._manager = manager
         self._committed = committed
         self._expire_unused = expire
         self._settle = settle
+        self._tiering = tiering
         self._buffer_size = options.cleaner_dedupe_buffer_size
         self._ending = False
         rate = options.cleaner_io_max_bytes_per_second
@@ -74,17 +94,34 @@ class Upkeep:
             TopicPartition(topic.name, number) for topic in topics if topic.config.is_compacted for number in topic.partition_ids
         ]
         tasks: list[Callable[[], int]] = [partial(self._deleted, key, now) for key in keys]
-        others = [partial(self._finish), partial(self._expire, now), partial(self._compact, compacted, now)]
+        tiered = [
+            TopicPartition(topic.name, number) for topic in topics if topic.config.is_tiered for number in topic.partition_ids
+        ]
+        tasks += [partial(self._tiering.tick, key, now) for key in tiered]
+        others = [
+            partial(self._leave, now),
+            partial(self._finish),
+            partial(self._expire, now),
+            partial(self._compact, compacted, now),
+        ]
         return sum(for_each_partition([*tasks, *others]))
 
     def _now_ms(self, given: int | None) -> int:
         return self._manager.clock.now_ms() if given is None else checked_int("now_ms", given, 0, limits.INT64_MAX)
 
     def _deleted(self, key: TopicPartition, now_ms: int) -> int:
-        return self._retain(key, now_ms, dry_run=False).segments
+        try:
+            return self._retain(key, now_ms, dry_run=False).segments
+        except ObjectStoreError as error:
+            self._tiering.note_failure(key, error)
+            return 0
 
     def _finish(self) -> int:
         self._settle()
+        return 0  # segments were deleted
+
+    def _leave(self, now_ms: int) -> int:
+        self._tiering.leave(now_ms)
         return 0  # segments were deleted
 
     def _expire(self, now_ms: int) -> int:

@@ -471,6 +471,9 @@ class _Unreadable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
+    def expect(self, position: int, end: int) -> Any:
+        return self
+
     def read_into(self, view: memoryview, position: int) -> int:
         if position + len(view) > self._position:
             raise pylog.StorageFailedError("cannot read: a bad sector", path=self._file.path, position=position, errno=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pylog
 from pylog.clock import ManualClock
@@ -49,3 +50,35 @@ def a_damaged_segment_is_not_archived(path: Path) -> None:
     first.write_bytes(first.read_bytes()[:100] + b"?" + first.read_bytes()[101:])
     with opened(path / "shop") as store:
         store.archive(str(path / "archive"))
+
+
+def _tiered(path: Path, **options: Any) -> pylog.Store:
+    """Returns a store with a tiered topic whose sealed segments are in its archive, and partly no longer on the disk."""
+    store = pylog.open(path / "store", archive=str(path / "archive"), clock=ManualClock(1_700_000_000_000))
+    tiered = {"remote_storage_enable": True, "local_retention_bytes": 0, "retention_ms": -1, "segment_bytes": 200}
+    store.create_topic("orders", **tiered | {"remote_delete_delay_ms": 0} | options)
+    for _ in range(9):
+        store.log("orders").append(b"x" * 60)
+    store.tick()
+    return store
+
+
+@scene("SEGMENT_ARCHIVED", "SEGMENT_RETIRED", "OBJECTS_DELETED")
+def a_topic_is_tiered(path: Path) -> None:
+    with _tiered(path) as store:
+        store.log("orders").delete_records(5)
+        store.tick()
+
+
+@scene("ARCHIVE_DELETED")
+def a_tiered_topic_is_deleted(path: Path) -> None:
+    with _tiered(path) as store:
+        store.delete_topic("orders")
+        store.tick()
+
+
+@scene("UPLOAD_FAILED")
+def an_archive_cannot_be_written(path: Path) -> None:
+    (path / "archive").write_bytes(b"a file, and not a directory")
+    with _tiered(path):
+        pass

@@ -20,6 +20,8 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.open_clients -> pylog.consumer.options": "as the consumer",
     "pylog.archived_store -> pylog.archive.archiving": "as the consumer",
     "pylog.archived_store -> pylog.objects.opening": "as the consumer",
+    "pylog.store_parts -> pylog.archive.tiers": "most stores have no archive",
+    "pylog.store_parts -> pylog.archive.tiering": "as its tiers",
     "pylog.store_parts -> pylog.groups.admin": "as the consumer",
     "pylog.store_parts -> pylog.transactions": "as the consumer",
     "pylog.monitoring.measured -> pylog.monitoring": "as the consumer",

@@ -13,7 +13,8 @@ the archive is never ahead of the archived records of its partition, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Final, NamedTuple
 
 from pylog import trace
@@ -39,6 +40,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.header_digest import digest_of
 from pylog.segment.seal import read_seal
 from pylog.segment.segment import LogSegment
+from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
 _COMMIT_BYTES: Final = 256 << 20  # uploaded between two manifests: a crash repeats no more than these
@@ -73,6 +75,19 @@ def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOpt
     run = _Run(manager, objects, settings_of(manager.fs, manager.path, objects.url), options, topics)
     run.claim()
     return run.done()
+
+
+def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str]) -> None:
+    """Writes the catalogues of topics whose manifests are newer, and names the topics in the manifest of the store.
+
+    Raises:
+        IllegalStateError: the archive belongs to another store, or a copy of this one has continued it.
+        ObjectStoreError: a request failed.
+    """
+    settings = settings_of(manager.fs, manager.path, objects.url)
+    run = _Run(manager, objects, settings, ArchiveOptions(), _chosen(manager, names))
+    run.claim()
+    run.commit_store()
 
 
 def _chosen(manager: LogManager, names: Iterable[str] | None) -> list[Topic]:
@@ -156,7 +171,7 @@ class _Run:
         if manifest is None or work.log.config.is_compacted:
             return
         state = work.log.snapshot(committed=True, wait=True)
-        plan = plan_of(manifest, _local(state), state.start_offset, state.stable_offset)
+        plan = plan_of(manifest, _local(state, manifest), state.start_offset, state.stable_offset)
         if plan.replaced:
             raise self._diverged(work, plan.replaced[0].base_offset)
 
@@ -178,7 +193,7 @@ class _Run:
                 trimmer.roll(work.log.writer())
         self._total = sum(self._missing_bytes(work) for work in works)
         reports = [self._archive(work) for work in works]
-        self._commit_store()
+        self.commit_store()
         return ArchiveReport(self._objects.url, tuple(reports), self._manager.clock.monotonic() - self._began)
 
     def _work(self, topic: Topic, number: int) -> _PartitionToArchive:
@@ -200,7 +215,7 @@ class _Run:
         """
         manifest = newest.document
         limit = min(state.stable_offset, state.durable_offset)
-        plan = plan_of(manifest, _local(state), state.start_offset, limit)
+        plan = plan_of(manifest, _local(state, manifest), state.start_offset, limit)
         is_mine = manifest is None or manifest.writer == self._settings.writer
         if plan.replaced and not is_mine and not work.log.config.is_compacted:
             raise self._diverged(work, plan.replaced[0].base_offset)
@@ -245,7 +260,8 @@ class _Run:
             segment = found[local.base_offset]
             if segment.path in known:
                 continue
-            content = content_of(self._manager.fs, Candidate(segment, local.end_offset))
+            fs = self._manager.fs if segment.vouched is None else segment.fs  # of a tiered topic that gets a second archive
+            content = content_of(fs, Candidate(segment, local.end_offset))
             if not isinstance(content, Content):
                 findings.append(self._refused(work, segment, content.position, content.end, content.offset, content.why))
                 continue
@@ -279,8 +295,21 @@ class _Run:
         self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
         """Creates the next manifest. Returns None if another process was faster, or the log has changed meanwhile."""
+        with self._locked(work):
+            return self._commit_alone(work, newest, before, plan, contents)
+
+    @contextmanager
+    def _locked(self, work: _PartitionToArchive) -> Iterator[None]:
+        """Keeps truncations out, and other commits of this directory."""
+        locks = self._manager.locks
+        with nullcontext() if locks is None else locks.archiver(directory_name(work.key)).entered():
+            yield
+
+    def _commit_alone(
+        self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
+    ) -> Manifest | None:
         known, now_ms = newest.document, self._manager.clock.now_ms()
-        if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, contents):
+        if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, before, contents):
             return None
         retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in plan.retired)
         manifest = Manifest(
@@ -304,15 +333,20 @@ class _Run:
         if not versions.commit(manifest.version, encode(manifest)):
             return None
         versions.hint(manifest.version)
+        tier = self._manager.tiers.tier(work.key) if self._objects.url == self._settings.url else None
+        if tier is not None:
+            tier.note(manifest)
         return manifest
 
-    def _still(self, work: _PartitionToArchive, contents: list[Content]) -> bool:
+    def _still(self, work: _PartitionToArchive, before: LogState, contents: list[Content]) -> bool:
         """Returns whether the log still has the uploaded segments: it may have been truncated or compacted meanwhile."""
         state = work.log.snapshot(wait=True)
+        if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
+            return False
         sizes = {base: (segment.size, state.end_of(segment)) for base, segment in state.segments}
         return all(sizes.get(each.segment.base_offset) == (each.segment.size, each.segment.end_offset) for each in contents)
 
-    def _commit_store(self) -> None:
+    def commit_store(self) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
         for topic in self._topics:
             self._write_catalogue(topic)
@@ -367,10 +401,13 @@ def _whole_until(manifest: Manifest) -> int:
     return max(end, manifest.start_offset)
 
 
-def _local(state: LogState) -> list[LocalSegment]:
-    """Returns the sealed segments of a log."""
+def _local(state: LogState, manifest: Manifest | None) -> list[LocalSegment]:
+    """Returns the sealed segments of a log. Those of a tiered log that are only in its archive are as their manifest has them."""
+    named = {} if manifest is None else {segment.base_offset: segment.digest for segment in manifest.segments}
     return [
-        LocalSegment(base, state.end_of(segment), segment.size, _digest(segment))
+        LocalSegment(
+            base, state.end_of(segment), segment.size, named.get(base) if segment.vouched is not None else _digest(segment)
+        )
         for base, segment in state.segments
         if segment is not state.active
     ]

@@ -88,7 +88,7 @@ def content_of(fs: FileSystem, candidate: Candidate) -> Content | Damage:
         facts.take(walked)
         if walked.damage is not None:
             return walked.damage
-    log = fs.map(segment.path).data[: segment.size] if segment.size else memoryview(b"")
+    log = _bytes_of(fs, segment)
     bundle, pieces = _bundle(fs, copy, end)
     described = RemoteSegment(
         base_offset=segment.base_offset,
@@ -96,7 +96,7 @@ def content_of(fs: FileSystem, candidate: Candidate) -> Content | Damage:
         segment_id=new_segment_id(),
         size=segment.size,
         max_timestamp=facts.max_timestamp,
-        modified_ms=segment.mtime_ms,
+        modified_ms=segment.appends.file_ms,
         epochs=tuple(facts.epochs),
         log_crc32c=checksum_of(log),
         indexes_crc32c=crc32c(bundle),
@@ -106,6 +106,15 @@ def content_of(fs: FileSystem, candidate: Candidate) -> Content | Damage:
         digest=facts.digest.value,
     )
     return Content(log, bundle, described)
+
+
+def _bytes_of(fs: FileSystem, segment: LogSegment) -> memoryview:
+    """Returns the bytes of a segment: mapped, or read if it is in an archive itself."""
+    if not segment.size:
+        return memoryview(b"")
+    if segment.vouched is not None:
+        return segment.file().read(0, segment.size).data
+    return fs.map(segment.path).data[: segment.size]
 
 
 def checksum_of(data: memoryview) -> int:

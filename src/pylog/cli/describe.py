@@ -28,6 +28,14 @@ _PARTITIONS = (
     Column("segments", "number"),
     Column("bytes", "bytes"),
 )
+_TIERED = (
+    *_PARTITIONS,
+    Column("local_start_offset", "number", title="local start"),
+    Column("archived_end_offset", "number", title="archived end"),
+    Column("local_bytes", "bytes", title="local"),
+    Column("archived_bytes", "bytes", title="archived"),
+    Column("not_archived_bytes", "bytes", title="not archived"),
+)
 _SEGMENTS = (
     Column("partition", "number"),
     Column("base_offset", "number"),
@@ -39,11 +47,15 @@ _SEGMENTS = (
 )
 
 
+_STATES = ("archived", "sealed", "active")
+
+
 @command(TOPICS)
 def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, json: Json = False) -> None:
     """Shows the options of a topic, its partitions with their offsets, and its segments.
 
-    The stable offset is where read_committed readers stop: at the first record of the earliest open transaction.
+    The stable offset is where read_committed readers stop: at the first record of the earliest open transaction. Of a tiered
+    topic, segments with the state "archived" are only in the archive.
 
     Args:
         store: Path of the log directory. A broker may be running on it.
@@ -71,7 +83,8 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
     print_facts(facts | {"retention": retention_text(found.config)})
     print_line("")
-    print_table(_PARTITIONS, partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
+    columns = _TIERED if any("archived_end_offset" in each for each in partitions) else _PARTITIONS
+    print_table(columns, partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
     if segments:
         print_line("")
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
@@ -81,7 +94,7 @@ def _from_names(name: str, unopened: UnopenedDirectory) -> tuple[Topic, list[dic
     """Returns a topic and its partitions, with the number of their segments; None if the engine is needed."""
     topic = unopened.topics().get(name)
     outlines = None if topic is None else outlines_of(unopened, topic)
-    if topic is None or outlines is None:
+    if topic is None or outlines is None or topic.config.is_tiered:
         return None
     partitions = []
     for partition, seen in outlines.items():
@@ -97,7 +110,20 @@ def _from_names(name: str, unopened: UnopenedDirectory) -> tuple[Topic, list[dic
 
 
 def _partition(log: PartitionLog) -> dict[str, Any]:
-    return log.answer(partial(_described, log.partition.partition), committed=True)
+    found = log.answer(partial(_described, log.partition.partition), committed=True)
+    tiers = log.tiers.facts()
+    if tiers is None:
+        return found
+    facts, waiting = tiers
+    sizes = {state: sum(part["bytes"] for part in found["segments"] if part["state"] == state) for state in _STATES}
+    more = {
+        "local_start_offset": log.tiers.local().start_offset,
+        "archived_end_offset": facts.archived_end,
+        "local_bytes": sizes["sealed"] + sizes["active"],
+        "archived_bytes": facts.archived_bytes,
+        "not_archived_bytes": sum(segment.size for segment in waiting),
+    }
+    return {name: value for name, value in found.items() if name != "segments"} | more | {"segments": found["segments"]}
 
 
 def _described(number: int, state: LogState) -> dict[str, Any]:
@@ -123,5 +149,5 @@ def _segment(state: LogState, segment: LogSegment, end: int) -> dict[str, Any]:
         "bytes": state.size_of(segment),
         "largest_timestamp": time_text(segment.largest_timestamp()),
         "last_append": time_text(segment.appends.file_ms or -1),
-        "state": "sealed" if segment.sealed else "active",
+        "state": "archived" if segment.vouched is not None else "sealed" if segment.sealed else "active",
     }

@@ -11,6 +11,7 @@ from pylog.cli.exits import UsageError
 from pylog.config import TopicConfig
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(TopicConfig)}
+_TRUTH = {"true": True, "false": False}
 
 
 def kafka_name(name: str) -> str:
@@ -53,7 +54,11 @@ def _parsed(text: str) -> tuple[str, Any]:
     if not equals:
         raise UsageError(f"{text!r} is not option=value; give an option such as retention.ms=86400000")
     found = option_name(name)
-    kind = type(_DEFAULTS[found])
+    kind: type[Any] = type(_DEFAULTS[found])
+    if kind is bool:
+        if value.lower() not in _TRUTH:
+            raise UsageError(f"{kafka_name(found)}={value!r} is not true or false")
+        return found, _TRUTH[value.lower()]
     try:
         return found, kind(value) if kind in (int, float) else value
     except ValueError as error:

@@ -359,6 +359,14 @@ class StoreLocks:
         """Returns the lock for compaction of a partition."""
         return self._byte(directory, 1)
 
+    def archiver(self, directory: str) -> ByteLock:
+        """Returns the lock for changes of a partition's archive. It is taken before the partition's lock."""
+        return self._byte(f"archive of {directory}", 0)
+
+    def uploader(self, directory: str) -> ByteLock:
+        """Returns the lock of uploads of a partition: two processes do not upload the same. It is taken before the archiver's."""
+        return self._byte(f"uploads of {directory}", 0)
+
     def query(self, name: str) -> ByteLock:
         """Returns the lock for appends of a streaming query. It is taken before any partition's lock."""
         return self._byte(name, 0)

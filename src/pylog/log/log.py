@@ -322,13 +322,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         verify: bool = True,
         snapshot: Snapshot | None = None,
     ) -> Iterator[Record]:
-        """Yields the records of a range as `Record` objects, in offset order.
-
-        Raises:
-            PylogError: as `scan`.
-
-        Cost: about 0.2 µs a record.
-        """
+        """Yields the records of a range as `Record` objects, in offset order. Raises as `scan`. Cost: about 0.2 µs a record."""
         return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify, snapshot=snapshot)
 
     def offset_for_timestamp(
@@ -437,8 +431,19 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
     @property
     def start_offset(self) -> int:
-        """The log start offset. If a broker's remote storage has earlier records, the local log start offset."""
+        """The log start offset, of both tiers. If a broker's remote storage has earlier records, the local log start offset."""
         return self._partition_log.snapshot().start_offset
+
+    @property
+    def local_start_offset(self) -> int:
+        """The smallest offset on the disk. In a tiered topic, earlier records are in the archive. Cost: one read."""
+        return self._partition_log.tiers.local().start_offset
+
+    @property
+    def archived_end_offset(self) -> int | None:
+        """The offset after the last archived record, as the directory knows; None without one. Cost: one read, no request."""
+        self._partition_log.snapshot()
+        return self._partition_log.tiers.archived_end()
 
     @property
     def remote_offsets(self) -> range:

@@ -29,6 +29,7 @@ from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaning_round import Task, log_to_clean_of
 from pylog.log.maintenance.compaction_policy import LogToClean
+from pylog.log.maintenance.log_tiers import LogTiers
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained, planned
 from pylog.log.reading import lookup
@@ -62,6 +63,7 @@ class PartitionLog:
     Attributes:
         partition, directory, clock: the topic and the number, the partition's directory, and the given clock.
         counters, fetches: of what this process did to the log, and of what its consumers fetched.
+        tiers: its archived segments.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
         read, read_many, scan, records, follow, follow_in_slices, wait_for, offset_for_timestamp, size_between, split_offsets,
             answer: the methods of the log's `Queries`.
@@ -76,10 +78,11 @@ class PartitionLog:
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._closed, self._pid = False, process_id()
         self._state: LogState
+        self.tiers = LogTiers(source, self)
         self._writer: PartitionWriter | None = None
         if source.writable:
             self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
-        self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self._state)
+        self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self._state, self.tiers.shown)
         if self._writer is None:
             context.found(self._refresher.follower.loaded.findings)
         elif self._writer.writer is not None:
@@ -95,7 +98,7 @@ class PartitionLog:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
 
     def _publish(self, state: LogState) -> None:
-        self._state = state
+        self._state = state if state.remote_start is None else self.tiers.shown(state)
 
     @property
     def config(self) -> TopicConfig:
@@ -275,10 +278,7 @@ class PartitionLog:
             return self.writer().next_sequence(producer_id, epoch)
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Locks the log against changes by other threads and processes, so that a read and an append can be one step.
-
-        All others wait: keep it short, and change no other log inside.
-        """
+        """Locks the log against changes by others, so that a read and an append can be one step. As `Log.exclusively`."""
         return self.writer().exclusively()
 
     @contextmanager
@@ -290,11 +290,7 @@ class PartitionLog:
             yield idle
 
     def flush(self) -> None:
-        """Makes every record appended so far durable, including those of other processes.
-
-        Raises:
-            StorageFailedError: the sync failed; the log accepts no more writes until it is opened again.
-        """
+        """Makes every record appended so far durable, including those of other processes. Raises as `Log.flush`."""
         with self._gate:
             if self._writer is not None:
                 flushing.flush(self._writer)
@@ -310,7 +306,7 @@ class PartitionLog:
 
     # ---- changes of segments -------------------------------------------------------------------------------------------------
 
-    def _freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None) -> T:
+    def freeing(self, action: Callable[[], T], first: Callable[[], object] | None = None) -> T:
         """Runs an action that frees room on the disk, even if there is none. The deleted files are removed when it returns."""
         done: T = self._context.freeing(partial(self._swept, action), first and partial(self._swept, first))
         return done
@@ -326,7 +322,8 @@ class PartitionLog:
             raise internal_topic(self.partition.topic, self.directory)
         with self._gate:
             given = self.writer(), before
-            return self._freeing(partial(trimmer.delete_records, *given), partial(trimmer.delete_segments, *given))
+            with self.tiers.raising_start(before):
+                return self.freeing(partial(trimmer.delete_records, *given), partial(trimmer.delete_segments, *given))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on. Raises as `Log.truncate`."""
@@ -334,7 +331,8 @@ class PartitionLog:
             raise internal_topic(self.partition.topic, self.directory)
         with self._gate:
             writer = self.writer()
-            self._freeing(partial(trimmer.truncate, writer, end), partial(trimmer.truncate_segments, writer, end))
+            with self.tiers.truncating(end):
+                self.freeing(partial(trimmer.truncate, writer, end), partial(trimmer.truncate_segments, writer, end))
 
     def retain(self, now_ms: int, group: str | None, committed: int | None, *, dry_run: bool = False) -> Retained | None:
         """Deletes the segments that retention does not keep, or plans to. Returns None if the topic waits for another group.
@@ -346,7 +344,7 @@ class PartitionLog:
         """
         with self._gate.explaining():  # `close` waits for the partition's lock, not for the gate
             if not dry_run:
-                return self._freeing(partial(trimmer.retain, self.writer(), now_ms, group, committed))
+                return self.tiers.retain(now_ms, group, committed)
             config, kept = self.config, open_from(self.open_producers(), now_ms)
             plan = self.answer(lambda state: planned(self._source, state, now_ms, committed, config, kept))
             return plan if config.retention_group == group else None
@@ -368,14 +366,14 @@ class PartitionLog:
         Args:
             quiet: true if no other process has it open for writing.
         """
-        mine, state = self._source, self.snapshot(wait=True)  # a report compares the state with the files
+        seen = self.snapshot(wait=True)
+        mine, state = self._source, seen.local or seen  # a report compares the state with the files
         writer = None if self._writer is None else self._writer.writer
         slot = self._refresher.follower.slot if writer is None else writer.header.slot
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
         ends = (slot.published_position, slot.header_digest) if slot is not None and known else None
-        return Partition(
-            mine.fs, self.partition, self.directory, state, mine.writable, quiet, self.recovery_report, ends, mine.compacted_to
-        )
+        found = self.recovery_report, ends, mine.compacted_to
+        return Partition(mine.fs, self.partition, self.directory, state, mine.writable, quiet, *found, both=seen.local and seen)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 

@@ -153,6 +153,7 @@ class LogState(msgspec.Struct, frozen=True):
         replacements: how often this process has noticed that a program without a header has replaced or deleted files.
         remote_start: the log start offset in a broker's remote storage; None if the log is complete here.
         truncations: the last ones.
+        local: of a tiered log, the state of the local tier, if this one has both; else None.
         open_transactions: those in the log, by their first offsets; of a log that is open for reading, once they were looked up.
     """
 
@@ -169,6 +170,7 @@ class LogState(msgspec.Struct, frozen=True):
     replacements: int = 0
     truncations: Truncations = Truncations()
     open_transactions: tuple[OpenTransaction, ...] = ()
+    local: LogState | None = None
 
     @property
     def version(self) -> tuple[int, int]:
@@ -180,6 +182,11 @@ class LogState(msgspec.Struct, frozen=True):
         if self.truncation_count == since:
             return limits.INT64_MAX
         return self.truncations.lowest(since, self.truncation_count)
+
+    @property
+    def whole_start(self) -> int:
+        """The log start offset, of local and remote storage together."""
+        return self.start_offset if self.remote_start is None else self.remote_start
 
     @property
     def remote_offsets(self) -> range:

@@ -62,6 +62,9 @@ class Monitor:
         for name, state in groups:
             yield from _of_group(observer, name, state)
         yield Sample("background_failures", {}, self._manager.failures.count)
+        for kind, count in self._manager.tiers.requests().items():
+            is_size = kind in ("sent", "received")
+            yield Sample(f"archive_{kind}_bytes", {}, count) if is_size else Sample("archive_requests", {"request": kind}, count)
         free = room_at(self._manager.path)
         if free is not None:
             yield Sample("store_free_bytes", {}, free[0])
@@ -128,9 +131,32 @@ def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> 
         yield Sample("log_last_append_timestamp_seconds", labels, log.counters.last_append_ms / 1000)
     if log.config.is_compacted:
         yield Sample("log_dirty_ratio", labels, log.to_clean().ratio)
+    yield from (Sample(name, labels, value) for name, value in _tier_values(log, state).items())
     newest = max((segment.largest_timestamp() for segment in state.segments.values()[-2:]), default=-1)
     if newest >= 0 and state.start_offset < state.end_offset:
         yield Sample("log_newest_timestamp_seconds", labels, newest / 1000)
+
+
+def _tier_values(log: PartitionLog, state: LogState) -> dict[str, float]:
+    """Returns the samples of a log that has an archive; none of other logs. Sends no request."""
+    found = log.tiers.facts()
+    if found is None:
+        return {}
+    seen, waiting = found
+    local, first = state.local or state, waiting[0] if waiting else None
+    appended_ms = 0 if first is None else first.appends.file_ms
+    return {
+        "log_local_start_offset": local.start_offset,
+        "log_local_size_bytes": sum(local.size_of(segment) for _, segment in local.segments),
+        "log_archived_end_offset": seen.archived_end,
+        "log_archived_size_bytes": seen.archived_bytes,
+        "log_upload_lag_bytes": sum(segment.size for segment in waiting),
+        "log_upload_lag_seconds": 0 if first is None else max(0, log.clock.now_ms() - appended_ms) / 1000,
+        "log_uploaded_segments": seen.uploaded_segments,
+        "log_uploaded_bytes": seen.uploaded_bytes,
+        "log_upload_failures": seen.failures,
+        "log_retired_segments": seen.retired_segments,
+    }
 
 
 def _counted(log: PartitionLog) -> dict[str, float]:

@@ -30,9 +30,12 @@ def is_older(segment: LogSegment, size: int, age_ms: int, now_ms: int) -> bool:
         now_ms: the wall clock, in milliseconds.
 
     Cost: O(1), except that all timestamps are read once in two cases: the largest timestamp is old but the last append is recent,
-    as after an import; or the last append is old and a timestamp is in the future.
+    as after an import; or the last append is old and a timestamp is in the future. The records of an archived segment are not
+    read: it is as old as its last append or its newest timestamp, whichever is later.
     """
     largest, appended = segment.largest_timestamp(), segment.appends.last(now_ms)
+    if segment.vouched is not None:
+        return now_ms - max(largest if largest <= now_ms else appended, appended) > age_ms
     newest = largest if 0 <= largest <= now_ms else appended
     if now_ms - newest <= age_ms:
         return False

@@ -27,6 +27,7 @@ TEMPORARY: Final = ".tmp"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 DURABLE_POINT: Final = "durable-point"
+ARCHIVED: Final = "archived-segments"  # a copy of the manifest of the archive
 _EPOCHS_UNFINISHED: Final = LEADER_EPOCH_CHECKPOINT + TEMPORARY
 
 _END_OF_OFFSETS: Final = f"{1 << 62:020}"

@@ -16,6 +16,13 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _SMALLEST_SEGMENT: Final = 1 << 20  # bytes; the smallest segment.bytes that a 4.3 broker accepts (interop 7.3)
 _ALWAYS: Final = ("cleanup_policy", "retention_ms", "retention_bytes")  # always written, because a broker may have other defaults
 _OURS: Final = ("durability", "retention_group", "retention_group_max_bytes")
+_TIERED: Final = (  # of a broker with a plugin for remote storage
+    "remote_storage_enable",
+    "local_retention_ms",
+    "local_retention_bytes",
+    "remote_log_delete_on_disable",
+    "remote_delete_delay_ms",
+)
 _OF_THE_BROKER: Final = "producer_id_expiration_ms"
 _MINUTE_MS: Final = 60_000
 
@@ -40,7 +47,7 @@ def kafka_options(config: TopicConfig) -> dict[str, str]:
     '-1'
     """
     given = {name: getattr(config, name) for name in _ALWAYS} | config.changed()
-    given = {name: value for name, value in given.items() if name not in (*_OURS, _OF_THE_BROKER)}
+    given = {name: value for name, value in given.items() if name not in (*_OURS, *_TIERED, _OF_THE_BROKER)}
     given["segment_bytes"] = max(config.segment_bytes, _SMALLEST_SEGMENT)
     if config.compression_type == "none":
         given["compression_type"] = "uncompressed"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pylog import trace
-from pylog.config import TopicConfig
+from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import LOG_START, Checkpoint
 from pylog.directory.locks import StoreLocks
 from pylog.directory.partition_metadata import new_topic_id
@@ -15,6 +15,7 @@ from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
 from pylog.log.durable_point import mark_of, mark_options
+from pylog.log.recovery.archive_tier import NoTiers, StoreTiers
 from pylog.log.recovery.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
@@ -47,6 +48,7 @@ class TopicChanges:
         checkpoints: the checkpoints that a deleted partition is removed from.
 
     Attributes:
+        tiers: the archive of the store.
         forget: deletes the data that depends on a deleted topic, by its name: committed offsets. It is called when the topic's
             directories have other names, before the catalog's list of deletions lacks them. So no crash leaves such data.
     """
@@ -58,6 +60,7 @@ class TopicChanges:
         self._checkpoints = checkpoints
         self._catalog = KnownCatalog(fs, root)  # a deletion asks for it once for each partition
         self.forget: Callable[[str], object] = lambda topic: None  # noqa: ARG005 - until the store sets it
+        self.tiers: StoreTiers = NoTiers()
 
     def create(self, name: str, count: int, config: TopicConfig) -> Topic | None:
         """Makes a topic. Returns None if `free_names` must be called first."""
@@ -66,6 +69,7 @@ class TopicChanges:
                 return None
             check_new(self._root, name, find_topics(self._fs, self._root))
             check_may_be_made(self._fs, self._root, name, range(count))
+            self.tiers.check(config)
             topic = self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
         options = [f"{option}={value}" for option, value in config.changed().items()]
         facts = {"partitions": count, "id": topic.id, "options": options, "retention": retention_text(config)}
@@ -110,7 +114,9 @@ class TopicChanges:
         """Changes a topic's configuration: options by name, None for the default. Returns the topic before and after."""
         with self._locks.root.entered():
             before = find_topic(self._fs, self._root, name)
-            write_topic(self._fs, self._root, name, altered(before, options))
+            entry = altered(before, options)
+            self.tiers.check(topic_config(entry.config))
+            write_topic(self._fs, self._root, name, entry)
             after = find_topic(self._fs, self._root, name)
         for option, old, new in changes_between(before.config, after.config):
             trace.line(trace.TOPIC_ALTERED, topic=name, option=option, old=old, new=new)
@@ -146,6 +152,7 @@ class TopicChanges:
             if not begun:
                 found = find_topic(self._fs, self._root, name)  # another store may have deleted and created it in between
                 self.check_deletable(found)
+                self.tiers.deleting(name, found.id, found.partition_ids, found.config)
                 begun.append(deletion_of(self._fs, self._root, found))
             self._decide(*begun)
         for directory, target in begun[0].directories.items():

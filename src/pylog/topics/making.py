@@ -165,12 +165,22 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     defaults = TopicConfig()
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
     config = topic_config(topic.config.changed() | given)
+    _check_turned_off(topic, config)
     if topic.name in INTERNAL_TOPICS and "cleanup_policy" in options and config.cleanup_policy != "compact":
         raise InvalidArgumentError(
             f"cleanup_policy={config.cleanup_policy!r} would delete records of {topic.name} that are still needed: committed "
             "offsets, or the states of transactions; it stays 'compact'"
         )
     return CatalogTopic(topic.id or new_topic_id(), topic.partition_count, config.changed())
+
+
+def _check_turned_off(topic: Topic, config: TopicConfig) -> None:
+    """Refuses to turn off tiering without a word about the records in the archive, as Kafka does."""
+    if topic.config.remote_storage_enable and not (config.remote_storage_enable or config.remote_log_delete_on_disable):
+        raise InvalidArgumentError(
+            f"remote_storage_enable=False would leave records of topic {topic.name!r} that are only in the archive; with "
+            "remote_log_delete_on_disable=True as well they are deleted"
+        )
 
 
 def check_completable(fs: FileSystem, root: str, key: TopicPartition, *, write: bool) -> None:

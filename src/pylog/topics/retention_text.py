@@ -13,11 +13,15 @@ def retention_text(config: TopicConfig) -> str:
     ('records are deleted after 7 days', 'records are deleted beyond 4096 bytes a partition')
     >>> retention_text(TopicConfig(cleanup_policy="compact")), retention_text(TopicConfig(retention_ms=-1))
     ('compaction keeps the last record of each key', 'all records are kept')
+    >>> retention_text(TopicConfig(remote_storage_enable=True, retention_ms=-1, local_retention_ms=3_600_000))
+    'all records are kept; archived segments are deleted locally after 1 hour'
     """
     found = ["compaction keeps the last record of each key"] if config.is_compacted else []
     if limits_set := _limits(config, "after ", "beyond ", " a partition"):
         found.append(f"records are deleted {' and '.join(limits_set)}")
-    return "; ".join(found) or "all records are kept"
+    found = found or ["all records are kept"]
+    local = _limits(config, "after ", "beyond ", " a partition", *config.local_retention) if config.remote_storage_enable else []
+    return "; ".join([*found, f"archived segments are deleted locally {' and '.join(local)}"] if local else found)
 
 
 def retention_limits(config: TopicConfig) -> str:
@@ -29,8 +33,16 @@ def retention_limits(config: TopicConfig) -> str:
     return ", ".join(_limits(config)) or "unlimited"
 
 
-def _limits(config: TopicConfig, before_time: str = "", before_size: str = "", after_size: str = "") -> list[str]:
+def _limits(
+    config: TopicConfig,
+    before_time: str = "",
+    before_size: str = "",
+    after_size: str = "",
+    ms: int | None = None,
+    size: int | None = None,
+) -> list[str]:
     if "delete" not in config.cleanup_policy.split(","):
         return []
-    found = [f"{before_time}{duration_text(config.retention_ms)}"] if config.retention_ms >= 0 else []
-    return found + ([f"{before_size}{config.retention_bytes} bytes{after_size}"] if config.retention_bytes >= 0 else [])
+    ms, size = config.retention_ms if ms is None else ms, config.retention_bytes if size is None else size
+    found = [f"{before_time}{duration_text(ms)}"] if ms >= 0 else []
+    return found + ([f"{before_size}{size} bytes{after_size}"] if size >= 0 else [])

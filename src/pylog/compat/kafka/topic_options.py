@@ -25,11 +25,7 @@ MEANINGLESS: Final[Mapping[str, str]] = {  # Kafka's options that mean nothing h
     "message.timestamp.difference.max.ms": "9223372036854775807",
     "leader.replication.throttled.replicas": "",
     "follower.replication.throttled.replicas": "",
-    "remote.storage.enable": "false",
     "remote.log.copy.disable": "false",
-    "remote.log.delete.on.disable": "false",
-    "local.retention.ms": "-2",
-    "local.retention.bytes": "-2",
 }
 _TEXTS: Final = {"file.delete.delay.ms"}
 
@@ -61,6 +57,10 @@ def native_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def _value(name: str, given: Any) -> Any:
     kind = str(FIELDS[name].type)
+    if kind == "bool":
+        if str(given).lower() not in ("true", "false"):
+            raise errors.InvalidConfigurationError(f"{name}={given!r} is not true or false")
+        return str(given).lower() == "true"
     try:
         return int(given) if kind == "int" else float(given) if kind == "float" else str(given)
     except (TypeError, ValueError) as error:
@@ -72,13 +72,17 @@ def default_of(name: str) -> str | None:
     if name in MEANINGLESS:
         return MEANINGLESS[name]
     default = FIELDS[name].default
-    return None if default is None else str(default)
+    return None if default is None else _text(default)
 
 
 def value_of(config: TopicConfig, name: str) -> str | None:
     """Returns an option's value as text; None without one."""
     found = getattr(config, FIELDS[name].name)
-    return None if found is None else str(found)
+    return None if found is None else _text(found)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def type_of(name: str) -> str:
@@ -86,4 +90,6 @@ def type_of(name: str) -> str:
     if name in MEANINGLESS:
         return "STRING"
     kind = str(FIELDS[name].type)
+    if kind == "bool":
+        return "BOOLEAN"
     return "LONG" if kind == "int" else "DOUBLE" if kind == "float" else "LIST" if name == "cleanup.policy" else "STRING"

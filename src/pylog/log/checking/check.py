@@ -207,6 +207,12 @@ def _check_start(partition: Partition, ends: CheckpointedOffsets, log_start: int
         log_start = max(log_start, _start_now(partition, ends))  # it may have been raised since
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
         offset = epochs[0].start_offset
+        if partition.both is not None:
+            gap = partition.archived_gap(partition.both.start_offset)
+            if gap is not None:
+                message = f"has no offsets {gap[0]} to {gap[1] - 1}: they are neither on the disk nor in the archive"
+                yield about("missing", partition.directory, message, offset=gap[0])
+            return
         if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):
             last = first.base_offset - 1
             yield about(

@@ -182,7 +182,7 @@ class _SegmentWatch:
         self.damaged = False
         self.end = self.batches = self.records = self.bytes = 0
         try:
-            self._load_seal(partition.fs, size)
+            self._load_seal(segment.fs, size)
             self._load_indexes(partition)
         except StorageFailedError as error:
             if not vanished(error):
@@ -212,7 +212,7 @@ class _SegmentWatch:
             self._indexes.append(OffsetWatch(segment.path_of(names.INDEX), "state", segment.offset_index(), complete=False))
             self._indexes.append(TimeWatch(segment.path_of(names.TIME_INDEX), "state", segment.time_index(), complete=False))
         for suffix in (names.TRANSACTION_INDEX,) if in_memory else (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):
-            watch, finding = load_index(partition.fs, segment, suffix, sealed=self._sealed)
+            watch, finding = load_index(segment.fs, segment, suffix, sealed=self._sealed)
             self._indexes += [] if watch is None else [watch]
             self.findings += [] if finding is None else [finding]
 

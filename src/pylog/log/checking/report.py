@@ -54,6 +54,7 @@ class Partition(NamedTuple):
         header_digest: of the active segment (6.3): a position, and the digest up to it; None if unknown.
         compacted_to: compaction may have reached this offset: gaps between segments below it are no loss.
         still: prevents changes by threads of this process too; yields False if one of them is compacting it.
+        both: of a tiered log, the state of both tiers; else None.
     """
 
     fs: FileSystem
@@ -66,6 +67,22 @@ class Partition(NamedTuple):
     header_digest: tuple[int, int] | None = None
     compacted_to: int = 0
     still: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
+    both: LogState | None = None
+
+    def whole(self) -> Partition:
+        """Returns the partition with its archived segments."""
+        return self if self.both is None else self._replace(state=self.both)
+
+    def archived_gap(self, log_start: int) -> tuple[int, int] | None:
+        """Returns the first offsets before the local segments that the archive does not have; None if it has all of them."""
+        end = log_start
+        for base, segment in () if self.both is None else self.both.segments:
+            if base > end:
+                return end, base
+            if segment.vouched is None:
+                return None
+            end = max(end, segment.vouched.end_offset)
+        return None
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
         """Returns the segments, each with the next one's base offset."""

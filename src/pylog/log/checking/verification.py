@@ -93,7 +93,8 @@ def _size(read: ReadPartition) -> int:
         partition = read()
     except PylogError:
         return 0  # reported when it is verified
-    return sum(partition.state.size_of(segment) for segment, _ in partition.segments())
+    whole = partition.whole()
+    return sum(whole.state.size_of(segment) for segment, _ in whole.segments())
 
 
 def _verified(read: ReadPartition, ends: CheckpointedOffsets, pace: _Pace, *, records: bool) -> Report:
@@ -135,10 +136,11 @@ class _Pace:
 
 
 def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Report:
-    watch, producers = LogWatch(partition), _ProducerWatch(partition)
+    whole = partition.whole()
+    watch, producers = LogWatch(whole), _ProducerWatch(whole)
     verdicts = []
-    for segment, following in partition.segments():
-        own = private_copy(segment, partition.state.size_of(segment), sealed=not partition.is_active(segment))
+    for segment, following in whole.segments():
+        own = private_copy(segment, whole.state.size_of(segment), sealed=not partition.is_active(segment))
         producers.enter(own)
         walked_ranges = _read(own, following, pace, watch, producers, records=records)
         verdicts.append(watch.follow(own, own.size, walked_ranges))
@@ -161,7 +163,7 @@ def private_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
         log_name=segment.log_name,
         pending=segment.pending,
     )
-    copy.builder = segment.builder
+    copy.builder, copy.vouched = segment.builder, segment.vouched
     return copy
 
 

@@ -5,6 +5,7 @@ This module checks and reports. `trimming` has the steps, and `retention_policy`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -20,7 +21,7 @@ from pylog.log.writing.undecided import open_from, open_producers
 from pylog.log.writing.writer import LogWriter
 
 
-def delete_records(partition_writer: PartitionWriter, before: int) -> int:
+def delete_records(partition_writer: PartitionWriter, before: int, reason: str = "delete_records was called") -> int:
     """Raises the log start, deletes the segments below it, and returns it. As `Log.delete_records`."""
     source = partition_writer.source
     with partition_writer.changing() as writer:
@@ -29,14 +30,21 @@ def delete_records(partition_writer: PartitionWriter, before: int) -> int:
             raise InvalidArgumentError(f"{source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records")
         if before > writer.state.end_offset:
             raise _beyond(partition_writer, writer, before)
-        if before in writer.state.remote_offsets[1:]:
+        if source.tier() is None and before in writer.state.remote_offsets[1:]:
             raise out_of_range(writer.state, source.partition, before)
-        if before > writer.state.start_offset:
-            trimming.raise_start(writer, source, before, "delete_records was called")
+        if before > writer.state.whole_start:
+            trimming.raise_start(writer, source, before, reason)
         now_ms = partition_writer.clock.now_ms()
         done = trimming.apply_retention(writer, source, partition_writer.pending_deletions, now_ms, None, only_start=True)
         partition_writer.counters.deleted(done.segments, done.bytes)
-        return writer.state.start_offset
+        return writer.state.whole_start
+
+
+def expire(partition_writer: PartitionWriter, now_ms: int) -> None:
+    """Expires idle producers, and removes the files of deleted segments that no reader uses any more."""
+    with partition_writer.inspecting():
+        partition_writer.pending_deletions.sweep()
+        _expire_producers(partition_writer, now_ms)
 
 
 def delete_segments(partition_writer: PartitionWriter, before: int) -> None:
@@ -129,13 +137,31 @@ def truncate(partition_writer: PartitionWriter, end: int, first_end: int | None 
             raise _beyond(partition_writer, writer, end)
         if end == writer.state.end_offset:
             return
-        if writer.state.remote_offsets:
+        if writer.state.remote_offsets and partition_writer.source.tier() is None:
             path = partition_writer.source.directory
             message = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
             raise IllegalStateError(f"{message}, and would serve them again; have the broker delete them", path=path)
         check_truncation(writer, partition_writer.source.directory, end, partition_writer.clock.now_ms())
         trimming.truncate(writer, partition_writer.source, partition_writer.pending_deletions, first_end or end)
         partition_writer.reload()
+
+
+def retire(partition_writer: PartitionWriter, plan_of: Callable[[LogState], Sequence[trimming.Retirement]]) -> int:
+    """Deletes local segments that are in the archive. Returns how many.
+
+    Args:
+        partition_writer: of the partition.
+        plan_of: decides, under the partition's lock.
+    """
+    with partition_writer.inspecting() as state:
+        if partition_writer.loaded.corrupt is not None or not plan_of(state):
+            return 0
+        with partition_writer.changing() as writer:
+            plan = plan_of(writer.state)
+            if not plan:
+                return 0
+            trimming.retire(writer, partition_writer.source, partition_writer.pending_deletions, plan)
+            return sum(each.segments for each in plan)
 
 
 def truncate_segments(partition_writer: PartitionWriter, end: int) -> None:

@@ -43,7 +43,8 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
     On a full disk it is left out where the log start is that of a segment.
     """
     assert source.root_lock is not None
-    old = writer.state.start_offset
+    state, first = writer.state, writer.state.segments.first
+    old = state.whole_start
     if offset > writer.state.durable_offset:
         writer.flush()  # the log start must not be past the durable end
     with source.root_lock.entered(), left_out_if_full(_is_plain_start(writer, source, offset)):
@@ -51,7 +52,8 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
     writer.published.begin_change(log_start_offset=offset)
     writer.epochs.truncate_from_start(offset)
     writer.published.end_change()
-    writer.published.change(start_offset=offset, remote_start=None)
+    is_remote = first is not None and offset < first[0]  # in a tiered log
+    writer.published.change(start_offset=max(offset, state.start_offset), remote_start=offset if is_remote else None)
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
 
 
@@ -178,6 +180,46 @@ def examine(state: LogState, config: TopicConfig, now_ms: int) -> None:
     for _, segment in state.segments:
         if not examine_age(segment, state.size_of(segment), config.retention_ms, now_ms):
             return
+
+
+class Retirement(NamedTuple):
+    """Local segments that are deleted because the archive has them.
+
+    Attributes:
+        segments: how many, the oldest.
+        reason, limit: `local_retention_ms` or `local_retention_bytes`, and its value.
+    """
+
+    segments: int
+    reason: str
+    limit: int
+
+
+def retire(writer: LogWriter, source: Source, pending: PendingDeletions, plan: Sequence[Retirement]) -> None:
+    """Deletes the oldest local segments, which are in the archive. The log start stays."""
+    assert source.root_lock is not None
+    state = writer.state
+    start = state.whole_start
+    deleted = [segment for _, segment in islice(state.segments, sum(each.segments for each in plan))]
+    kept = [item for item in state.segments if item[1] not in deleted]
+    with source.root_lock.entered():  # the sign that records before the first segment are not lost
+        source.log_starts.update({source.partition: start})
+    writer.published.begin_change(log_start_offset=start)
+    _rename_away(source, pending, deleted)
+    writer.published.end_change()
+    _trace_retired(source.partition, state, plan)
+    local_start = max(state.start_offset, kept[0][0])
+    remote_start = start if start < kept[0][0] else None
+    writer.published.change(segments=SegmentView(kept), start_offset=local_start, remote_start=remote_start)
+    pending.sweep()
+
+
+def _trace_retired(partition: TopicPartition, state: LogState, plan: Sequence[Retirement]) -> None:
+    segments = iter(state.segments.values())
+    for part in plan:
+        for segment in islice(segments, part.segments):
+            facts = {"first": segment.base_offset, "end": state.end_of(segment), "bytes": state.size_of(segment)}
+            trace.later(trace.SEGMENT_RETIRED, partition, **facts, reason=part.reason, **{part.reason: part.limit})
 
 
 def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions, decision: Decision) -> None:

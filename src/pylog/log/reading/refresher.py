@@ -104,13 +104,15 @@ class _SecondFollower:
         source: the partition.
         clock: for waiting.
         loaded: gives the partition as its writer loaded it: one of the same name that was created later is another one.
+        shown: returns what readers see of a state.
 
     Attributes:
         used: the clock's seconds of its last use.
     """
 
-    def __init__(self, source: Source, clock: Clock, loaded: Callable[[], Loaded]) -> None:
+    def __init__(self, source: Source, clock: Clock, loaded: Callable[[], Loaded], shown: Callable[[LogState], LogState]) -> None:
         self._loaded = loaded
+        self._shown = shown
         self._source = dataclasses.replace(source, writable=False)
         self._clock = clock
         self._lock = threading.RLock()
@@ -120,7 +122,7 @@ class _SecondFollower:
         self.used = clock.monotonic()
 
     def _publish(self, state: LogState) -> None:
-        self._state = state
+        self._state = self._shown(state)
 
     def state(self, *, wait: bool, committed: bool) -> LogState:
         """Returns the state now. Arguments as of `Refresher.state`."""
@@ -167,6 +169,7 @@ class Refresher:
         writer: the changing side; None in a store that is open for reading.
         publish: takes each new state of the writer, or of the follower while nothing is written.
         known: gives the state that was published last.
+        shown: returns what readers see of a state of the local log.
 
     Attributes:
         follower: what this process follows until it writes.
@@ -180,8 +183,10 @@ class Refresher:
         writer: Owner | None,
         publish: Callable[[LogState], None],
         known: Callable[[], LogState],
+        shown: Callable[[LogState], LogState],
     ) -> None:
         self._source, self._clock, self._writer, self._publish, self._known = source, clock, writer, publish, known
+        self._shown = shown
         self.lock = threading.RLock() if writer is None else writer.lock
         self._turns = Turns()
         self._is_refreshing = False
@@ -322,7 +327,10 @@ class Refresher:
             second = self._second
             if second is None:
                 second = self._second = _SecondFollower(
-                    self._source, self._clock, lambda: self.follower.loaded if self._writer is None else self._writer.loaded
+                    self._source,
+                    self._clock,
+                    lambda: self.follower.loaded if self._writer is None else self._writer.loaded,
+                    self._shown,
                 )
         return second.state(wait=wait, committed=committed)
 

@@ -19,6 +19,7 @@ from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import DELETED, DurablePoint, Truncations, open_header
 from pylog.log.options import LiveOptions
 from pylog.log.producer_state import ProducerStateManager
+from pylog.log.recovery.archive_tier import Tier, no_tier
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.tier import is_brokers
@@ -46,6 +47,7 @@ class Source:
         root_lock: protects the checkpoint files; None for a reader.
         cleaning_lock: held during compaction of the partition; None for a reader.
         clock: decides which producers have expired.
+        tier: returns the partition's archive; None in a store without one.
     """
 
     fs: FileSystem
@@ -64,6 +66,7 @@ class Source:
     root_lock: ByteLock | None = None
     cleaning_lock: ByteLock | None = None
     clock: Clock = field(default_factory=SystemClock)
+    tier: Callable[[], Tier | None] = no_tier
 
     @property
     def held(self) -> HeldDirectory:

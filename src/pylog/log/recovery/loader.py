@@ -26,6 +26,7 @@ from pylog.log.recovery.tier import remote_start
 from pylog.segment.batch_walk import peek
 from pylog.segment.header_digest import HeaderDigest
 from pylog.segment.names import (
+    ARCHIVED,
     DELETED,
     LEADER_EPOCH_CHECKPOINT,
     LOG,
@@ -77,7 +78,7 @@ def load(source: Source) -> Loaded:
     loaded.start_offset = max(first, _log_start(source, loaded.slot))
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
-    loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
+    loaded.remote_start = _remote_start(source, loaded, first, is_archived=ARCHIVED in entries)
     try:
         loaded.topic_id = read_topic_id(source.fs, source.directory)
     except CorruptionError as error:  # an unreadable id decides nothing
@@ -275,6 +276,16 @@ def _log_start(source: Source, slot: DurablePoint | None) -> int:
     if slot is None:
         return source.log_start
     return slot.log_start_offset if source.ours else max(source.log_start, slot.log_start_offset)
+
+
+def _remote_start(source: Source, loaded: Loaded, first: int, *, is_archived: bool) -> int | None:
+    """Returns the log start offset if the first records are in the store's archive, or in a broker's remote storage."""
+    local = _log_start(source, loaded.slot)
+    tier = source.tier() if loaded.segments and (is_archived or local < first) else None
+    start = None if tier is None else tier.log_start(local, first)
+    if start is not None:
+        return start
+    return remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
 
 
 def _end_at_published(loaded: Loaded) -> None:

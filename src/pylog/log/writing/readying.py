@@ -50,13 +50,13 @@ def first_slot(
         unsynced_bytes: the largest distance of two unsynced batches.
     """
     old = loaded.found or DurablePoint()
-    same = loaded.slot is not None and old.log_start_offset == state.start_offset
+    same = loaded.slot is not None and old.log_start_offset == state.whole_start
     return replace(
         DurablePoint(),
         counter=old.counter,
         epoch=epoch_after(old, config, same=same),
         unsynced_bytes=unsynced_bytes,
-        log_start_offset=state.start_offset,
+        log_start_offset=state.whole_start,
         truncation_count=old.truncation_count,
         leader_epoch=leader_epoch,
         **ends,

@@ -104,7 +104,7 @@ class LogWriter:
             active_size=self.active.size,
             end_offset=self.active.next_offset,
             durable_offset=slot.durable_offset,
-            start_offset=slot.log_start_offset,
+            start_offset=max(slot.log_start_offset, state.start_offset),
         )
 
     # ---- before the first write ----------------------------------------------------------------------------------------------

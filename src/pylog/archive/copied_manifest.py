@@ -1,0 +1,55 @@
+"""The newest known manifest of a partition, in the partition's directory: readers know what is archived without a request.
+
+It is derived: the manifests in the archive count. It may be older than the newest one, and then names fewer segments. No segment
+is deleted locally before it is named here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pylog import limits, trace
+from pylog.errors import CorruptionError, StorageFailedError, UnsupportedFormatError
+from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
+from pylog.objects.manifest import Manifest, decode_manifest, encode
+from pylog.segment.names import ARCHIVED
+
+
+def _parse(data: bytes, path: str) -> Manifest:
+    return decode_manifest(data, path)
+
+
+COPIES: Final = FileKind("a copy of a manifest", _parse, at_most(limits.MAX_CHECKPOINT_BYTES), "remove it: it is fetched again")
+
+
+class CopiedManifest:
+    """The copy of one partition's manifest, parsed once for each content of its file. From any thread.
+
+    Args:
+        fs, directory: the partition.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._path = join(directory, ARCHIVED)
+        self._known: tuple[bytes | None, Manifest | None] = None, None
+
+    def read(self) -> Manifest | None:
+        """Returns the copy; None if there is none, or it is damaged. Cost: one small read."""
+        data = None
+        try:
+            data = COPIES.fetch(self._fs, self._path)
+            known = self._known
+            if data == known[0]:
+                return known[1]
+            found = None if data is None else COPIES.parsed(data, self._path)
+        except (CorruptionError, UnsupportedFormatError, StorageFailedError) as error:
+            trace.line(trace.IGNORED, path=self._path, reason=str(error))
+            found = None
+        self._known = data, found
+        return found
+
+    def write(self, manifest: Manifest) -> None:
+        """Replaces the copy, durably."""
+        write_atomically(self._fs, self._directory, ARCHIVED, encode(manifest))

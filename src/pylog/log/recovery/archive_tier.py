@@ -1,0 +1,115 @@
+"""`Tier`: the archive of a partition, as its log uses it. Here is only the seam; `pylog.archive` has the archive.
+
+A tiered log deletes local segments once they are in the archive. The state that its writer and its follower publish is the local
+log, with the log start offset in `remote_start`. Readers get the state of both tiers, in which the archived segments come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from pylog.config import TopicConfig
+from pylog.objects.manifest import Manifest
+from pylog.record.types import TopicPartition
+from pylog.segment.segment import LogSegment
+
+
+def no_tier() -> Tier | None:
+    """Returns None: for a partition of a store without an archive."""
+    return None
+
+
+class TierFacts(NamedTuple):
+    """Facts about a partition's archive that need no request.
+
+    Attributes:
+        archived_end: the offset after the last archived record.
+        archived_bytes: of the archived segments.
+        uploaded_segments, uploaded_bytes, retired_segments, failures: counted by this process's ticks.
+        failure: the reason why the last tick could not finish; None if it did.
+    """
+
+    archived_end: int
+    archived_bytes: int
+    uploaded_segments: int
+    uploaded_bytes: int
+    retired_segments: int
+    failures: int
+    failure: str | None
+
+
+class Tier(Protocol):
+    """The archive of one partition. Every method may be called from any thread."""
+
+    def facts(self) -> TierFacts | None:
+        """Returns what is known without a request; None if nothing was archived. Cost: one small read."""
+        ...
+
+    def log_start(self, local: int, first_base: int) -> int | None:
+        """Returns the log start offset if records before the first local segment are in the archive; None if there are none.
+
+        Args:
+            local: the log start offset by the local files.
+            first_base: base offset of the first local segment.
+        """
+        ...
+
+    def segments(self, start: int, end: int) -> Sequence[LogSegment]:
+        """Returns the archived segments with records from `start` to before `end`, in order. Cost: no request."""
+        ...
+
+    def note(self, manifest: Manifest) -> None:
+        """Copies a new manifest to the partition's directory. Under the archive's lock."""
+        ...
+
+    def archived_end(self) -> int | None:
+        """Returns the offset after the last archived record; None if nothing was archived. Cost: one small read."""
+        ...
+
+    def raising_start(self, before: int) -> AbstractContextManager[None]:
+        """Raises the log start in the archive first, and keeps other changes of the archive out until the context ends."""
+        ...
+
+    def truncating(self, end: int) -> AbstractContextManager[None]:
+        """Takes the segments with records from `end` on out of the archive first, as `raising_start`."""
+        ...
+
+
+class StoreTiers(Protocol):
+    """The archive of a store."""
+
+    def tier(self, key: TopicPartition) -> Tier | None:
+        """Returns the archive of a partition; None in a store without one."""
+        ...
+
+    def check(self, config: TopicConfig) -> None:
+        """Refuses options that need an archive in a store without one."""
+        ...
+
+    def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
+        """Notes, durably, that the archive of a topic must be deleted: the topic is about to be deleted."""
+        ...
+
+    def requests(self) -> Mapping[str, int]:
+        """Returns how many requests were sent, by kind; `sent` and `received` are bytes."""
+        ...
+
+
+class NoTiers:
+    """The archive of a store that has none. See `StoreTiers`."""
+
+    def tier(self, key: TopicPartition) -> Tier | None:  # noqa: ARG002
+        """Returns None."""
+        return None
+
+    def check(self, config: TopicConfig) -> None:
+        """Accepts all options."""
+
+    def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
+        """Notes nothing."""
+
+    def requests(self) -> Mapping[str, int]:
+        """Returns none."""
+        return {}
