@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from pylog.aio_delivery import Sent, report_sent, settle
-from pylog.errors import ClosedError, InvalidRecordError
+from pylog.arguments import is_int
+from pylog.errors import ClosedError, InvalidRecordError, InvalidTypeError
 from pylog.producer.future import RecordMetadata
 from pylog.producer.producer import Producer, checked_record, send_as_batch
 from pylog.record.few import varint
@@ -192,7 +193,12 @@ class AsyncBatchCalls(ABC):
 
         Raises:
             ClosedError: the producer is closed, or the batch was sent already. InvalidRecordError: it has no records.
+            InvalidTypeError: an argument has a wrong type.
         """
+        if not isinstance(batch, BatchBuilder):
+            raise InvalidTypeError(f"batch={batch!r} is not a batch; create_batch() returns one")
+        if not isinstance(topic, str) or not is_int(partition):
+            raise InvalidTypeError(f"topic={topic!r} must be a name, and partition={partition!r} a number")
         await self._worked_off()  # at most one batch waits for each task
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()

@@ -59,13 +59,22 @@ class Run:
         self.folder = folder
         self.work = work
 
-    def output(self, *arguments: str, given: str = "", interrupt_after: float | None = None) -> str:
+    def output(
+        self,
+        *arguments: str,
+        given: str = "",
+        interrupt_after: float | None = None,
+        ready: str = "Starting polling loop",
+        fails: bool = False,
+    ) -> str:
         """Runs `python -m pylog.compat` with arguments. Returns what it prints.
 
         Args:
             arguments: a file of the checkout, and its arguments; or `-m`, a module, and its arguments.
             given: its standard input.
-            interrupt_after: seconds after the first output until it gets Ctrl-C; None lets it end by itself.
+            interrupt_after: seconds after the text `ready` until it gets Ctrl-C; None lets it end by itself.
+            ready: see above.
+            fails: true if it must end with an error, which is returned, too.
         """
         command = [sys.executable, "-u", "-m", "pylog.compat", "--directory", str(self.work / "store"), *arguments]
         paths = [str(self.folder), str(PROJECT / "src"), os.environ.get("PYTHONPATH", "")]
@@ -82,14 +91,14 @@ class Run:
         first = ""
         if interrupt_after is not None:
             assert started.stdout is not None
-            while "Starting polling loop" not in first:
+            while ready not in first:
                 line = started.stdout.readline()
                 assert line, started.communicate()[1]
                 first += line
             _after(interrupt_after, started)
         out, err = started.communicate(given or None, timeout=120)
-        assert started.returncode in (0, -signal.SIGINT), out + err
-        return first + out
+        assert (started.returncode == 1) if fails else started.returncode in (0, -signal.SIGINT), out + err
+        return first + out + (err if fails else "")
 
 
 def _after(seconds: float, started: subprocess.Popen[str]) -> None:
@@ -139,11 +148,28 @@ def _queue(run: Run) -> None:
     assert re.search(r"20 passed", found), found
 
 
+def _examples_of_aiokafka(run: Run) -> None:
+    sent = re.findall(r"^(\d+) messages sent to partition", run.output("examples/batch_produce.py"), re.MULTILINE)
+    assert sum(map(int, sent)) == 1000, sent
+    for example in ("simple_produce", "idempotent_produce"):
+        found = run.output(f"examples/{example}.py", interrupt_after=3, ready="RecordMetadata")
+        assert len(re.findall(r"offset=\d+", found)) >= 2, found
+    found = run.output("examples/transactional_produce.py", given="\n", fails=True)
+    assert "ValueError" in found, found
+
+
 PROGRAMS: Final = (
     Program("dpkp/kafka-python", "a3b3836", "example.py: a producer and a consumer in threads", "", _example),
     Program("ClickHouse/ClickHouse", "3389561", "utils/kafka: topics, a pool of senders, a group, a status", "", _clickhouse),
     Program(
         "christianb93/kafka", "57b39af", "python: a producer and a consumer with a listener, ended by Ctrl-C", "yaml", _listening
+    ),
+    Program(
+        "aio-libs/aiokafka",
+        "672947a",
+        "examples: batches, sends ended by Ctrl-C, an aborted transaction",
+        "",
+        _examples_of_aiokafka,
     ),
     Program("joowani/kq", "2.2.1", "a job queue: its own 20 tests", "dill", _queue),
 )
