@@ -126,6 +126,9 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         It is unknown after a sync of the decision has failed: close the store and open it again, which decides it, and read the
         records with `isolation_level="read_committed"`.
+
+        After an interrupt of the commit, it is what was decided. Only a transaction without an id that is one plain append has no
+        decision: after an interrupt its outcome stays unknown, as that of an append.
         """
         may_ask = not isinstance(self._failure, StorageFailedError)
         is_asked = self._is_given_up if self._outcome == "open" else self._outcome == "unknown" and may_ask

@@ -1,4 +1,6 @@
-"""kill -9 of a driver that splices a streaming query's micro-batches, without Spark: each row is there once.
+"""kill -9 of a driver that splices a streaming query's micro-batches, without Spark: each row is there once, and committed.
+
+Most micro-batches are transactions, and some are not.
 
 The driver stages and commits one micro-batch after the other, as Spark's does: it begins with the last one that it knows to be
 done, or with the one after it, and the rows of a micro-batch come in another order and to other partitions each time. What Spark
@@ -17,6 +19,7 @@ from typing import Any
 
 import pylog
 from pylog.clock import SystemClock
+from pylog.config import TransactionsConfig
 from pylog.fs import OsFileSystem, parent_process
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.types import TopicPartition
@@ -52,8 +55,10 @@ def campaign(seed: int, seconds: float | None, kills: int | None) -> dict[str, A
     warm_up("none", "lz4")
     root, rng = new_directory("splices"), random.Random(seed)
     path = str(root / "store")
-    with pylog.open(path) as store:
+    with pylog.open(path, transactions=TransactionsConfig(topic_num_partitions=1)) as store:
         store.create_topic("copy", partition_count=PARTITIONS, segment_bytes=4000)
+        with store.transaction("first") as transaction:  # creates `__transaction_state` with one partition
+            transaction.send_offsets("nobody", {("copy", 0): 0})
     began, dead = time.monotonic(), 0
     for number in until(kills, seconds):
         with Child("driver", lambda ready, life=number: drive(path, seeded(seed, life), ready), Journal()) as driver:  # type: ignore[misc]
@@ -97,7 +102,8 @@ def one_batch(path: str, batch: int, rng: random.Random) -> None:
     cut = rng.randrange(len(values) + 1)
     files = [stage(path, batch, part, rng) for part in (values[:cut], values[cut:])]
     with pylog.open(path, fs=fs, clock=clock) as store:
-        commit_batch(StoreAccess(store, fs, clock), QUERY, batch, files, CommitOptions())
+        how = CommitOptions(transactional=rng.random() < 0.8)
+        commit_batch(StoreAccess(store, fs, clock), QUERY, batch, files, how)
 
 
 def rows_of(batch: int) -> list[bytes]:
@@ -122,7 +128,10 @@ def compare(path: str, batches: int, where: str) -> None:
     """Each row of what is done is there once; nothing else, and nothing on its way. A last life finishes what one left."""
     one_batch(path, batches, random.Random(0))
     with pylog.open(path) as store:
-        found = Counter(record.value for number in range(PARTITIONS) for record in store.log("copy", number).records())
+        logs = [store.log("copy", number) for number in range(PARTITIONS)]
+        found = Counter(record.value for log in logs for record in log.records())
+        if found != Counter(record.value for log in logs for record in log.records(isolation_level="read_committed")):
+            raise CampaignError(f"{where}: some rows are not committed, or were aborted")
         if not store.check().ok or not store.verify(records=True).ok:
             raise CampaignError(f"{where}: the store is damaged")
     del found[b"other"]
