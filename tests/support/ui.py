@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+import re
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlencode
+
+SAME: Final = {"sec-fetch-site": "same-origin"}  # as a browser sends it for a form of the page itself
 
 
 class Answer(NamedTuple):
@@ -59,3 +62,15 @@ class Browser:
         asyncio.run(self.app(scope, receive, send))
         answered = b"".join(each.get("body", b"") for each in sent[1:])
         return Answer(sent[0]["status"], {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}, answered)
+
+
+def form_token(text: str) -> str:
+    """The token of the forms on a page."""
+    found_token = re.search(r'name="form_token" value="([^"]+)"', text)
+    assert found_token is not None
+    return found_token[1]
+
+
+def posted(browser: Browser, url: str, **fields: str) -> Any:
+    """Sends a form from a page of the window itself."""
+    return browser.get(url, "POST", body=urlencode(fields).encode(), **SAME)

@@ -25,9 +25,7 @@ from pylog.testing import MemoryFileSystem
 from pylog.ui.app import made_application
 from pylog.ui.matching import Query, condition_of
 from support.cli import call
-from support.ui import Browser
-
-SAME = {"sec-fetch-site": "same-origin"}
+from support.ui import SAME, Browser, form_token, posted
 
 
 @pytest.fixture
@@ -236,16 +234,6 @@ def test_the_lag_of_the_past_shows_a_stop_that_began_before_the_window_was_opene
 
 
 # ---- verifying ---------------------------------------------------------------------------------------------------------------
-
-
-def form_token(text: str) -> str:
-    found_token = re.search(r'name="form_token" value="([^"]+)"', text)
-    assert found_token is not None
-    return found_token[1]
-
-
-def posted(browser: Browser, url: str, **fields: str) -> Any:
-    return browser.get(url, "POST", body=urlencode(fields).encode(), **SAME)
 
 
 def test_a_verification_runs_once_at_a_time_shows_its_result_and_can_be_stopped(

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from pylog.groups.health import Verdict
+from pylog.groups.health import PartitionHealth, Verdict
 from pylog.groups.lag_history import LagPoint
 from pylog.text import printable
 from pylog.ui import pictures
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, group_row, number, table, tile, verdict_mark
 from pylog.ui.observation import GroupSeen
 from pylog.ui.words import VERDICTS, count, counted, seconds
+
+_REASONS = 5  # sentences above the numbers; the table has all partitions
 
 
 def groups(frame: PageFrame) -> str:
@@ -74,12 +76,7 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             h.span(".quiet")[f"{seen.state} · {counted(len(seen.members), 'member')}"],
             frame.change("reset-offsets", "Set offsets…", group=seen.name),
         ),
-        [
-            h.p(f".say.{VERDICTS[row.verdict][0]}")[
-                f"{printable(row.partition.topic)}-{row.partition.partition}: ", printable(row.why)
-            ]
-            for row in reasons[:20]
-        ],
+        reasons and _reasons(reasons),
         h.section(".tiles", aria_label="Numbers")[
             tile(seconds(seen.health.lag_seconds), "behind, in time"),
             tile(count(seen.lag), "offsets behind"),
@@ -94,6 +91,17 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
         ],
         live=True,
     )
+
+
+def _reasons(rows: Sequence[PartitionHealth]) -> Html:
+    said = [
+        h.p(f".say.{VERDICTS[row.verdict][0]}")[
+            f"{printable(row.partition.topic)}-{row.partition.partition}: ", printable(row.why)
+        ]
+        for row in rows[:_REASONS]
+    ]
+    more = h.p(".quiet")[f"and {counted(len(rows) - _REASONS, 'partition')} more"] if len(rows) > _REASONS else None
+    return h.div(".reasons")[said, more]
 
 
 def _chart(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> Html:

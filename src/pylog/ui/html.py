@@ -37,6 +37,11 @@ class PageFrame:
         self.root, self.seen, self.may_change = root, seen, may_change
         self._form_token = form_token
 
+    @property
+    def name(self) -> str:
+        """The name of the directory, without its path."""
+        return self.seen.path.rstrip("/").rpartition("/")[2] or self.seen.path
+
     def url(self, *parts: str, **query: Any) -> str:
         """Returns the address of a page. Names may have any characters."""
         path = "/".join([self.root, *map(_name, parts)]) or "/"
@@ -54,7 +59,7 @@ class PageFrame:
         """
         pages = [(each, self.url(each.lower())) for each in ("Topics", "Groups", "Health")]
         pages.insert(0, ("Overview", self.url()))
-        name = self.seen.path.rstrip("/").rpartition("/")[2] or self.seen.path
+        name = self.name
         document = h.html(lang="en")[
             h.head[
                 h.meta(charset="utf-8"),

@@ -9,7 +9,6 @@ import htpy as h
 
 from pylog.log.producer_state import Producer
 from pylog.text import printable, size_text
-from pylog.topics.retention_text import retention_text
 from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui import pictures
 from pylog.ui.fates import Fates
@@ -40,14 +39,7 @@ def segments(frame: PageFrame, topic: TopicSeen, found: Mapping[int, Fates | str
     """
     shown = [each for each in topic.partitions if each.partition.partition in found]
     cards = [_segments_card(frame, topic, each, found[each.partition.partition]) for each in shown]
-    return topic_frame(
-        frame, topic, "segments", h.p(".quiet")[_sentence(topic)], cards, _pager(frame, topic, "segments", page), live=True
-    )
-
-
-def _sentence(topic: TopicSeen) -> str:
-    text = retention_text(topic.config)
-    return f"{text[0].upper()}{text[1:]}."
+    return topic_frame(frame, topic, "segments", cards, _pager(frame, topic, "segments", page), live=True)
 
 
 def _pager(frame: PageFrame, topic: TopicSeen, tab: str, page: int) -> Html:

@@ -34,7 +34,7 @@ def overview(frame: PageFrame) -> str:
     return frame.page(
         "Overview",
         "Overview",
-        frame.head(seen.path, _state_of(seen, bad, slow)),
+        frame.head(frame.name, _state_of(seen, bad, slow)),
         h.section(".tiles", aria_label="Numbers")[
             tile(count(len(own)), f"topics, {count(sum(len(each.partitions) for each in own))} partitions"),
             tile(count(sum(each.offsets for each in own)), "offsets in the logs"),
