@@ -156,6 +156,21 @@ def test_more_searches_than_four_at_once_wait_and_are_then_refused(
         thread.join(10)
 
 
+@pytest.mark.parametrize("direction", ["back", "forth"])
+def test_matches_of_one_read_that_do_not_fit_on_a_page_are_on_the_next_ones(
+    store: Store, browser: Browser, direction: str
+) -> None:
+    store.log("orders").append_many([b"hit-%d" % number for number in range(170)])
+    seen: list[int] = []
+    page: Any = {"cursor": "", "done": False}
+    while not page["done"]:
+        url = f"/topics/orders/records.json?find=hit&partition=0&direction={direction}&cursor={page['cursor']}"
+        page = browser.get(url).json
+        assert len(page["records"]) <= 50
+        seen += [each["offset"] for each in page["records"]]
+    assert seen == sorted(range(20, 190), reverse=direction == "back")
+
+
 # ---- following ---------------------------------------------------------------------------------------------------------------
 
 

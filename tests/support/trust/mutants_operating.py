@@ -10,6 +10,66 @@ HISTORY: Final = "tests/groups/test_commit_history.py::"
 
 OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_form_of_another_site_is_taken",
+        file="pylog/ui/security.py",
+        text='    if site is not None:\n        return site == "same-origin"\n',
+        replacement="    if site is not None:\n        return True\n",
+        tests=(
+            "tests/ui/test_functions.py::test_changes_of_others_sites_without_the_token_or_in_a_window_that_reads_do_nothing",
+        ),
+        why="A page of another site deletes a topic.",
+    ),
+    Mutant(
+        name="a_form_needs_no_token",
+        file="pylog/ui/app.py",
+        text='        if not same(fields.pop(TOKEN_FIELD, ""), self._form_token):\n',
+        replacement='        if not fields.pop(TOKEN_FIELD, "") and False:\n',
+        tests=(
+            "tests/ui/test_functions.py::test_changes_of_others_sites_without_the_token_or_in_a_window_that_reads_do_nothing",
+        ),
+        why="A form that no page of the window has made is taken.",
+    ),
+    Mutant(
+        name="a_name_that_ends_like_data_is_hidden",
+        file="pylog/ui/app.py",
+        text="            if not is_page:\n",
+        replacement="            if True:\n",
+        tests=("tests/ui/test_functions.py::test_the_data_of_each_page_is_beside_it_also_of_names_that_end_like_data",),
+        why="The page of a topic `a.json` shows the data of topic `a`.",
+    ),
+    Mutant(
+        name="an_escaped_name_in_json_is_missed",
+        file="pylog/ui/matching.py",
+        text='candidates = pc.or_(pc.match_substring(values, name), pc.match_substring(values, "\\\\"))',
+        replacement="candidates = pc.match_substring(values, name)",
+        tests=("tests/ui/test_functions.py::test_a_path_is_found_also_if_its_name_is_escaped_and_damaged_json_is_none",),
+        why="A search for a path silently misses documents with escapes.",
+    ),
+    Mutant(
+        name="rows_past_the_page_are_skipped",
+        file="pylog/ui/search.py",
+        text="        if len(found) == left:  # there may be more rows before the end of what was read\n",
+        replacement="        if False:\n",
+        tests=("tests/ui/test_functions.py::test_matches_of_one_read_that_do_not_fit_on_a_page_are_on_the_next_ones",),
+        why="A search loses the matches of a read that do not fit on its page.",
+    ),
+    Mutant(
+        name="searches_have_no_bound",
+        file="pylog/ui/window.py",
+        text="        if not self._searches.acquire(timeout=_PATIENCE_S):\n",
+        replacement="        if not self._searches.acquire(timeout=_PATIENCE_S) and False:\n",
+        tests=("tests/ui/test_functions.py::test_more_searches_than_four_at_once_wait_and_are_then_refused",),
+        why="Any number of searches runs at once.",
+    ),
+    Mutant(
+        name="a_verification_keeps_the_store_open",
+        file="pylog/ui/verifying.py",
+        text="        if self._stop.is_set() or self._manager.gate.is_shut:\n",
+        replacement="        if False:\n",
+        tests=("tests/ui/test_beside.py::test_a_window_ends_at_once_also_while_it_verifies",),
+        why="Closing a window waits for the end of a verification.",
+    ),
+    Mutant(
         name="a_quick_window_is_a_measure_for_a_stop",
         file="pylog/groups/health.py",
         text="    if silence <= max(LEAST_SILENCE_MS, last - _recent(facts.commits)[0].timestamp):\n",
@@ -95,7 +155,7 @@ OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_window_answers_under_any_host_name",
         file="pylog/ui/security.py",
-        text='        if _host_of(headers.get("host", "")) not in self._hosts:\n',
+        text='        if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:\n',
         replacement='        if not headers.get("host"):\n',
         tests=("tests/ui/test_window.py::test_another_host_name_is_refused",),
         why="A page of another site has its name lead to this machine, and reads all records.",
