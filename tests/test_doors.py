@@ -47,7 +47,6 @@ OPENERS = {
     "tools/repair.py": "records, in pieces",
 }
 READERS = {
-    "archive/uploader.py": "records: a sealed segment is mapped",
     "groups/plan_file.py": "a plan, which a user names on the command line",
     "objects/aiven_keys.py": "a key in a PEM file, which a user names",
     "segment/log_file.py": "records: a sealed segment is mapped",

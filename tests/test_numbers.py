@@ -168,6 +168,8 @@ def calls_of(given: Given) -> Calls:
             "Store.read_table.partition": lambda value: store.read_table("t", partition=value),
             "Store.read_table.start": lambda value: store.read_table("t", partition=0, start=value),
             "Store.read_table.end": lambda value: store.read_table("t", partition=0, end=value),
+            "Store.archive.rate_limit": lambda value: store.archive(f"{root}.archive", rate_limit=value),
+            "restore.as_of": lambda value: pylog.restore(f"{root}.archive", f"{root}.copy", as_of=value),
             "Store.verify.rate_limit": lambda value: store.verify(rate_limit=value),
             "open.lock_timeout_ms": lambda value: given.opened(lock_timeout_ms=value),
             "open.tick_interval_ms": lambda value: given.opened(tick_interval_ms=value),

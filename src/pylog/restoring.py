@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from google_crc32c import extend
 
-from pylog import trace
+from pylog import limits, trace
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
-from pylog.arguments import check_callable, items_of
+from pylog.arguments import check_callable, checked_int, items_of
 from pylog.clock import Clock, SystemClock
 from pylog.directory.checkpoints import LOG_START
 from pylog.directory.leader_epoch_cache import EpochEntry, encode_epochs
@@ -179,7 +179,7 @@ def restore(
 def _milliseconds(moment: int | datetime | None) -> int | None:
     if isinstance(moment, datetime):
         return int(moment.timestamp() * 1000)
-    return moment
+    return None if moment is None else checked_int("as_of", moment, 0, limits.INT64_MAX)
 
 
 class _PartitionToRestore(NamedTuple):

@@ -393,6 +393,36 @@ def test_two_processes_of_a_store_archive_at_the_same_time(tmp_path: Path, memor
     assert len(rows(tmp_path / "copy")) > 20
 
 
+@pytest.mark.parametrize("change", ["delete_records", "truncate", "compact"])
+def test_a_change_of_the_log_during_an_upload_is_archived_as_it_is_afterwards(
+    tmp_path: Path, memory: MemoryObjects, change: str
+) -> None:
+    filled(tmp_path / "shop", 40, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0)
+    done = []
+
+    def changes(request: str, key: str) -> None:
+        if request == "put_new" and key.startswith("orders") and key.endswith(".rsm-manifest") and not done:
+            done.append(key)
+            log = store.log("orders")
+            {"delete_records": lambda: log.delete_records(22), "truncate": lambda: log.truncate(3)}.get(
+                change, lambda: store.compact("orders")
+            )()
+
+    with opened(tmp_path / "shop") as store:
+        for number in range(40):
+            store.log("orders").append(b"again" * 16, key=b"%d" % number)
+        memory.fault = changes  # type: ignore[assignment]
+        assert store.archive("s3://any", include_active=True).ok
+    memory.fault = lambda request, key: None
+    assert done
+    found = verify_archive(memory, deep=True, orphans=True)
+    assert found.ok
+    assert found.orphans == ()
+    pylog.restore("s3://any", tmp_path / "copy")
+    restored = rows(tmp_path / "copy")
+    assert restored == rows(tmp_path / "shop")[: len(restored)]
+
+
 def _dying_at(count: int, *, after: bool) -> Callable[..., Any]:
     """Kills the process at the request with a number, before or after it is carried out."""
     calls = iter(range(1, 10**6))

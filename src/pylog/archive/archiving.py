@@ -18,13 +18,13 @@ from contextlib import contextmanager, nullcontext
 from typing import Final, NamedTuple
 
 from pylog import trace
-from pylog.archive.plan import LocalSegment, Plan, plan_of
+from pylog.archive.plan import LocalSegment, Plan, is_same, plan_of
 from pylog.archive.report import ArchivedPartitionReport, ArchiveReport
 from pylog.archive.settings import ArchiveSettings, read_settings, settings_of
 from pylog.archive.uploader import Candidate, Content, content_of, delete_objects, upload
 from pylog.arguments import check_callable, items_of
 from pylog.directory.topic_names import INTERNAL_TOPICS
-from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError
+from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, StorageFailedError
 from pylog.log.checking.verification import Progress
 from pylog.log.maintenance import trimmer
 from pylog.log.partition_log import PartitionLog
@@ -32,11 +32,12 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
-from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, StoreManifest, encode
+from pylog.objects.manifest import ArchivedTopic, Manifest, RemoteSegment, Retired, StoreManifest, encode
 from pylog.objects.objects import ObjectStore
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
 from pylog.objects.versions import Newest, manifests_of, store_manifests
 from pylog.record.types import TopicPartition
+from pylog.segment.batch_walk import Damage
 from pylog.segment.header_digest import digest_of
 from pylog.segment.seal import read_seal
 from pylog.segment.segment import LogSegment
@@ -70,6 +71,9 @@ def url_to_use(manager: LogManager, url: str | None) -> str:
 def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOptions) -> ArchiveReport:
     """Archives a store. As `Store.archive`."""
     check_callable("progress", options.progress)
+    rate = options.rate_limit
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
+        raise InvalidArgumentError(f"rate_limit={rate!r} is not a positive number of bytes a second")
     manager.check_writable()
     topics = _chosen(manager, options.topics)
     run = _Run(manager, objects, settings_of(manager.fs, manager.path, objects.url), options, topics)
@@ -98,6 +102,10 @@ def _chosen(manager: LogManager, names: Iterable[str] | None) -> list[Topic]:
         if name not in every:
             manager.topic(name)  # raises, and names some that exist
     return sorted((every[name] for name in dict.fromkeys(chosen)), key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name))
+
+
+class LogChanged(Exception):  # noqa: N818 - never leaves this module
+    """A segment was deleted or replaced while it was read: its log must be refreshed."""
 
 
 class _PartitionToArchive(NamedTuple):
@@ -229,9 +237,13 @@ class _Run:
             state = work.log.snapshot(committed=True, wait=True)
             newest = manifests_of(self._objects, work.archived).newest()
             plan = self._plan(work, state, newest)
-            contents = self._upload_some(work, state, plan, findings)
-            manifest = self._commit(work, newest, state, plan, contents)
-            if manifest is None:  # another process of this store was faster: it may have the same segments
+            contents: list[Content] = []
+            try:
+                self._upload_some(work, state, plan, findings, contents)
+                manifest = self._commit(work, newest, state, plan, contents)
+            except LogChanged:
+                manifest = None
+            if manifest is None:  # or another process of this store was faster: it may have the same segments
                 for content in contents:
                     delete_objects(self._objects, work.archived, content.segment)
                 lost += 1
@@ -251,17 +263,21 @@ class _Run:
         message = f"other processes commit to {self._objects.url} all the time; archive from one process, or try again"
         return IllegalStateError(message, path=self._manager.path)
 
-    def _upload_some(self, work: _PartitionToArchive, state: LogState, plan: Plan, findings: list[Finding]) -> list[Content]:
-        """Uploads missing segments, up to some size. A damaged one is left out, and reported once."""
+    def _upload_some(
+        self, work: _PartitionToArchive, state: LogState, plan: Plan, findings: list[Finding], contents: list[Content]
+    ) -> None:
+        """Uploads missing segments, up to some size, and adds them to `contents`. A damaged one is left out, and reported once.
+
+        Raises:
+            LogChanged: a segment was deleted or replaced while it was read.
+        """
         found: dict[int, LogSegment] = dict(state.segments)
-        contents: list[Content] = []
         known = {finding.path for finding in findings}
         for local in plan.missing:
             segment = found[local.base_offset]
             if segment.path in known:
                 continue
-            fs = self._manager.fs if segment.vouched is None else segment.fs  # of a tiered topic that gets a second archive
-            content = content_of(fs, Candidate(segment, local.end_offset))
+            content = self._content(work, state, Candidate(segment, local.end_offset))
             if not isinstance(content, Content):
                 findings.append(self._refused(work, segment, content.position, content.end, content.offset, content.why))
                 continue
@@ -271,7 +287,19 @@ class _Run:
             self._passed(segment)
             if sum(each.segment.size for each in contents) >= _COMMIT_BYTES:
                 break
-        return contents
+
+    def _content(self, work: _PartitionToArchive, state: LogState, candidate: Candidate) -> Content | Damage:
+        segment = candidate.segment
+        fs = self._manager.fs if segment.vouched is None else segment.fs  # of a tiered topic that gets a second archive
+        try:
+            content = content_of(fs, candidate)
+        except StorageFailedError as error:
+            if work.log.snapshot(wait=True).version == state.version:
+                raise
+            raise LogChanged from error  # retention, a truncation or a compaction has deleted its file
+        if isinstance(content, Damage) and work.log.snapshot(wait=True).version != state.version:
+            raise LogChanged  # it may have replaced the file
+        return content
 
     def _refused(self, work: _PartitionToArchive, segment: LogSegment, position: int, end: int, offset: int, why: str) -> Finding:
         message = f"{segment.path} was not archived: at position {position} the batch {why}; run pylog verify"
@@ -343,8 +371,8 @@ class _Run:
         state = work.log.snapshot(wait=True)
         if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
             return False
-        sizes = {base: (segment.size, state.end_of(segment)) for base, segment in state.segments}
-        return all(sizes.get(each.segment.base_offset) == (each.segment.size, each.segment.end_offset) for each in contents)
+        local = {each.base_offset: each for each in _local(state, None)}
+        return all(_is_still(each.segment, local.get(each.segment.base_offset)) for each in contents)
 
     def commit_store(self) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
@@ -391,14 +419,19 @@ def _same(known: Manifest, other: Manifest) -> bool:
     return (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)
 
 
+def _is_still(uploaded: RemoteSegment, local: LocalSegment | None) -> bool:
+    """Returns whether the log has an uploaded segment; of one that is only in an archive, its digest is not known here."""
+    return local is not None and is_same(uploaded, local if local.digest is not None else local._replace(digest=uploaded.digest))
+
+
 def _whole_until(manifest: Manifest) -> int:
     """Returns the end of the segments that follow one another from the log start: a damaged one ends them."""
-    end = manifest.segments[0].base_offset if manifest.segments else manifest.start_offset
+    end = manifest.start_offset
     for segment in manifest.segments:
-        if segment.base_offset != end:
+        if segment.base_offset > end:
             break
-        end = segment.end_offset
-    return max(end, manifest.start_offset)
+        end = max(end, segment.end_offset)
+    return end
 
 
 def _local(state: LogState, manifest: Manifest | None) -> list[LocalSegment]:

@@ -79,16 +79,15 @@ class _BatchFacts:
 
 def content_of(fs: FileSystem, candidate: Candidate) -> Content | Damage:
     """Reads a segment, and verifies each batch. Returns the damage if there is any: then nothing is uploaded.
-
     Cost: two passes over the segment, which is mapped.
     """
     segment, end = candidate
-    facts, copy = _BatchFacts(), private_copy(segment, segment.size, sealed=True)
+    facts, copy = _BatchFacts(), private_copy(segment, segment.size, sealed=True, mapped=segment.vouched is None)
     for walked in walk(copy, 0, segment.size, end, verify=True):
         facts.take(walked)
         if walked.damage is not None:
             return walked.damage
-    log = _bytes_of(fs, segment)
+    log = copy.file().read(0, segment.size).data  # the bytes that were verified, whatever their name leads to now
     bundle, pieces = _bundle(fs, copy, end)
     described = RemoteSegment(
         base_offset=segment.base_offset,
@@ -108,15 +107,6 @@ def content_of(fs: FileSystem, candidate: Candidate) -> Content | Damage:
     return Content(log, bundle, described)
 
 
-def _bytes_of(fs: FileSystem, segment: LogSegment) -> memoryview:
-    """Returns the bytes of a segment: mapped, or read if it is in an archive itself."""
-    if not segment.size:
-        return memoryview(b"")
-    if segment.vouched is not None:
-        return segment.file().read(0, segment.size).data
-    return fs.map(segment.path).data[: segment.size]
-
-
 def checksum_of(data: memoryview) -> int:
     """Returns the CRC-32C of many bytes, without a copy of all of them."""
     value = 0
@@ -128,10 +118,12 @@ def checksum_of(data: memoryview) -> int:
 def _bundle(fs: FileSystem, segment: LogSegment, end: int) -> tuple[bytes, dict[str, BundlePiece]]:
     """Returns a segment's small files, one after the other, and their places. One that cannot be used is left out."""
     segment.offset_index()
-    has_index = not segment.index_is_of_headers
+    rebuilt = segment.rebuild_indexes() if segment.index_is_of_headers else None  # the files are missing, or damaged
     files = {
-        OFFSET: _derived(OFFSETS, fs, segment.path_of(names.INDEX), segment.size) if has_index else None,
-        TIMESTAMP: _derived(TIMES, fs, segment.path_of(names.TIME_INDEX), segment.size) if has_index else None,
+        OFFSET: _derived(OFFSETS, fs, segment.path_of(names.INDEX), segment.size) if rebuilt is None else rebuilt.offset_bytes(),
+        TIMESTAMP: _derived(TIMES, fs, segment.path_of(names.TIME_INDEX), segment.size)
+        if rebuilt is None
+        else rebuilt.time_bytes(),
         PRODUCER_SNAPSHOT: _derived(SNAPSHOTS, fs, join(segment.directory, names.file_name(end, names.SNAPSHOT)), end),
         LEADER_EPOCH: _epochs(fs, segment.directory, end),
         TRANSACTION: _derived(TRANSACTIONS, fs, segment.path_of(names.TRANSACTION_INDEX), segment.size),

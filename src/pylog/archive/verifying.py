@@ -91,13 +91,13 @@ def _finding(kind: str, path: str, size: int, offset: int, message: str, next_of
 
 def _gaps(objects: ObjectStore, archived: ArchivedPartition, manifest: Manifest) -> Iterator[Finding]:
     """Yields the offsets between two segments that the archive does not have."""
-    end = manifest.segments[0].base_offset if manifest.segments else 0
+    end = manifest.start_offset
     for segment in manifest.segments:
         if segment.base_offset > end:
             where = f"{objects.url}/{archived.segments}"
             message = f"{where}: offsets {end} to {segment.base_offset - 1} are not archived, as after damage in the directory"
             yield _finding("missing", where, 0, end, message, segment.base_offset)
-        end = segment.end_offset
+        end = max(end, segment.end_offset)
 
 
 def _of_segment(objects: ObjectStore, archived: ArchivedPartition, segment: RemoteSegment, *, deep: bool) -> Iterator[Finding]:

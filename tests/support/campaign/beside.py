@@ -423,6 +423,7 @@ STORE: Final[dict[str, Read | str]] = {
     ),
     **dict.fromkeys(("retain", "producer", "transaction"), "writes"),
     **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),
+    "archive": "writes to an object store: the matrix of calls, and tests/objects",
     "transactions": "of transactions: tests/transactions, and the matrix of calls",
 }
 CONSUMER: Final[dict[str, Read | str]] = {

@@ -288,6 +288,16 @@ def administer(caller: Caller) -> None:
         group.delete()
 
 
+def archive_and_restore(caller: Caller) -> None:
+    """An archive of the directory as it changes, and a directory from it."""
+    with tempfile.TemporaryDirectory() as directory:
+        caller.store.archive(f"{directory}/archive", topics=["t"])
+        pylog.restore(f"{directory}/archive", f"{directory}/copy")
+        with pylog.open(f"{directory}/copy", mode="r") as copy:
+            for record in copy.log("t").records():
+                check_value(record.value)
+
+
 def by_path(caller: Caller) -> None:
     """Reads that open the store themselves, by its path."""
     path = caller.store.path
@@ -353,6 +363,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         "group": administer,
         "offsets": commit,
         "transactions": administer_transactions,
+        "archive": archive_and_restore,
         "close": ENDS,
     },
     pylog.Consumer: {
@@ -410,6 +421,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
 FUNCTIONS: Final[dict[str, Call]] = {
     **dict.fromkeys(("export_offsets", "import_offsets"), administer),
     **dict.fromkeys(("open", "read_batches", "read_table"), by_path),
+    "restore": archive_and_restore,
 }
 EACH_ROW: Final = (*(row for table in ROWS.values() for row in table.values()), *FUNCTIONS.values())
 CALLS: Final = tuple(dict.fromkeys(row for row in EACH_ROW if callable(row)))

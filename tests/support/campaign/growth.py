@@ -15,6 +15,7 @@ import os
 import random
 import re
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -148,6 +149,12 @@ def _exported(s: Scene) -> None:
 def _imported(s: Scene) -> None:
     _exported(s)
     pylog.import_offsets(s.store, s.file)
+
+
+def _archived(s: Scene) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        s.store.archive(f"{directory}/archive", topics=["t"])
+        pylog.restore(f"{directory}/archive", f"{directory}/copy")
 
 
 def _callback(*_: object) -> None:
@@ -285,6 +292,8 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "read_batches": lambda s: list(pylog.read_batches(s.path, "t")),
     "read_table": lambda s: pylog.read_table(s.path, "t"),
     "export_offsets": _exported,
+    "restore": _archived,
+    "Store.archive": _archived,
     "import_offsets": _imported,
     "Store.add_partitions": _partitions_are_added,
     "Store.alter_topic": lambda s: s.store.alter_topic("t", retention_bytes=100_000 + s.number % 2),

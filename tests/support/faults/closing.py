@@ -183,6 +183,7 @@ CALLS: Final[dict[str, Call]] = {
     "serve_ui": lambda store: store.serve_ui(0).close(),
     "check": lambda store: store.check(),
     "verify": lambda store: store.verify(),
+    "archive": lambda store: store.archive(f"{store.path}.archive", topics=["t"]),
     "groups": lambda store: store.groups(),
     "commit": lambda store: store.offsets.commit("known", {PLACE: 5}),
     "fetch": lambda store: store.offsets.fetch("known"),

@@ -10,6 +10,7 @@ from typing import Final
 
 from support.trust.mutant import Mutant
 from support.trust.mutants_administration import ADMINISTRATION
+from support.trust.mutants_archive import ARCHIVE
 from support.trust.mutants_beside import BESIDE
 from support.trust.mutants_clients import CLIENTS
 from support.trust.mutants_coroutines import COROUTINES
@@ -26,6 +27,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *CLIENTS,
     *COROUTINES,
     *DIRECTORY,
+    *ARCHIVE,
     *HOSTILE,
     *TRANSACTIONS,
     *TRANSACTION_RULES,

@@ -150,8 +150,8 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
     return (watch.report() + Report(files=tuple(verdicts))).with_findings(findings)
 
 
-def private_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
-    """Returns the segment for plain reads, without a mapping. Its indexes are used as they are: nothing is rebuilt or written."""
+def private_copy(segment: LogSegment, size: int, *, sealed: bool, mapped: bool = False) -> LogSegment:
+    """Returns the segment for plain reads, by default without a mapping. Nothing of it is rebuilt or written."""
     copy = LogSegment(
         segment.fs,
         segment.directory,
@@ -160,6 +160,7 @@ def private_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
         mtime_ms=segment.appends.file_ms,
         open_files=FILES,
         sealed=sealed,
+        mapped=mapped,
         log_name=segment.log_name,
         pending=segment.pending,
     )
