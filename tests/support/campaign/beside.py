@@ -421,9 +421,8 @@ STORE: Final[dict[str, Read | str]] = {
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),
-    **dict.fromkeys(("retain", "producer", "transaction"), "writes"),
+    **dict.fromkeys(("retain", "producer", "transaction", "archive"), "writes"),
     **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),
-    "archive": "writes to an object store: the matrix of calls, and tests/objects",
     "transactions": "of transactions: tests/transactions, and the matrix of calls",
 }
 CONSUMER: Final[dict[str, Read | str]] = {
