@@ -50,8 +50,8 @@ ARCHIVE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_changed_log_is_committed_as_it_was",
         file="pylog/archive/archiving.py",
-        text="if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, before, contents):",
-        replacement="if False:",
+        text="version != before.version and not self._still(work, before, contents):",
+        replacement="version != before.version and False:",
         tests=(
             "tests/objects/test_archive.py::test_a_change_of_the_log_during_an_upload_is_archived_as_it_is_afterwards[truncate]",
         ),
