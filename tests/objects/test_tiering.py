@@ -171,6 +171,19 @@ def test_a_reader_that_was_open_follows_a_retirement_by_another_process(opened: 
     assert offsets(reader) == offsets(store.log("t")) == list(range(61))
 
 
+@pytest.mark.pair("close", "second process")
+def test_an_append_after_reopening_keeps_the_log_start_of_the_archive(opened: Open) -> None:
+    store, _ = tiered(opened)
+    store.close()
+    again = opened()
+    again.log("t").append(b"more")
+    with opened("r") as reader:
+        assert (reader.log("t").start_offset, offsets(reader.log("t"))) == (0, list(range(61)))
+    again.close()
+    with opened("r") as reader:
+        assert offsets(reader.log("t")) == list(range(61))
+
+
 def test_without_the_archive_local_records_are_read_and_others_raise_one_error_with_offset_and_url(
     opened: Open, cloud: MemoryObjects
 ) -> None:

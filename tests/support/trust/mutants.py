@@ -18,6 +18,7 @@ from support.trust.mutants_directory import DIRECTORY
 from support.trust.mutants_hostile import HOSTILE
 from support.trust.mutants_operating import OPERATING
 from support.trust.mutants_partitions import PARTITIONS
+from support.trust.mutants_tiering import TIERING
 from support.trust.mutants_transaction_rules import TRANSACTION_RULES
 from support.trust.mutants_transactions import TRANSACTIONS
 
@@ -33,4 +34,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *TRANSACTION_RULES,
     *ADMINISTRATION,
     *OPERATING,
+    *TIERING,
 )
