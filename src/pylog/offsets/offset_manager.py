@@ -147,12 +147,12 @@ class OffsetManager:
     ) -> None:
         """See `OffsetStore.commit`. `logs` is as for `items`."""
         items = self.items(group_id, offsets, logs)
-        if items.records:
-            self.with_partition(group_id, lambda partition: self._commit(partition, group_id, items, durability))
+        if items.records:  # no closure and no further check of the name: this path is measured in calls
+            self._topic.on_partition(group_id, self._commit, group_id, items, durability, make=True)
 
     def _commit(self, partition: OffsetsPartition, group_id: str, items: CommitRecords, level: Durability | str | None) -> None:
         """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
-        name = checked_group(group_id)
+        name = group_id.encode()  # `items` has checked it
 
         def check() -> None:
             if not partition.has_no_members(name):

@@ -60,7 +60,7 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
-        if not isinstance(offsets, Mapping):
+        if type(offsets) is not dict and not isinstance(offsets, Mapping):  # the latter takes a call
             raise InvalidTypeError(f"offsets must be a mapping, as in {{('orders', 0): 1}}, and not {offsets!r}")
         self._manager.commit(group_id, offsets, durability=durability)
 

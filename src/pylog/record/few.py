@@ -59,6 +59,8 @@ class FewRows(msgspec.Struct, frozen=True):
 
     def lacks_a_key(self) -> bool:
         """See `Rows.lacks_a_key`."""
+        if len(self.records) == 1:  # saves the calls of a generator
+            return self.records[0][1] is None
         return any(key is None for _, key, _, _ in self.records)
 
     def time_range(self) -> tuple[int, int]:

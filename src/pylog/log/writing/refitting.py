@@ -182,7 +182,7 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whol
     if whole and pieces:
         if len(pieces) > 1:  # joining them creates Python objects for all records
             encoder.check_one_batch(least_bound(pieces), sum(map(len, pieces)), whole)
-        pieces = [joined_rows(pieces)]
+            pieces = [joined_rows(pieces)]
         encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
     for rows in pieces:
         encoder.check(rows, now_ms, whole=bool(whole))
