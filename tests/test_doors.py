@@ -31,6 +31,7 @@ SOURCE = Path(pylog.__file__).parent
 
 # Modules that open files by name, and what they read from them. All but these read small files, through a `FileKind`.
 OPENERS = {
+    "objects/remote_files.py": "it passes on what others open, as `fs.Door` does",
     "directory/locks.py": "writes the boot id",
     "groups/members_file.py": "slots of a fixed size",
     "log/checking/report.py": "no bytes: the identity of a file",
@@ -48,6 +49,7 @@ OPENERS = {
 }
 READERS = {
     "groups/plan_file.py": "a plan, which a user names on the command line",
+    "objects/remote_files.py": "it passes on the reads of others, as `fs.Door` does",
     "objects/aiven_keys.py": "a key in a PEM file, which a user names",
     "segment/log_file.py": "records: a sealed segment is mapped",
 }

@@ -49,7 +49,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("archive",),
     ("log_manager",),
     ("log_opener",),
-    ("unopened", "open_logs", "root_directory", "background_errors", "full_disk"),
+    ("archived_outlines",),
+    ("archived_files", "unopened", "open_logs", "root_directory", "background_errors", "full_disk"),
     ("topics",),
     ("staging",),
     ("log",),
@@ -60,7 +61,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("options", "snapshot"),
     ("record",),
     ("awaitables", "background", "client_thread", "dropping", "loopback", "notebook", "serializers", "skipped"),
-    ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace"),
+    ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace", "urls"),
 )
 LEAVES, EDGES = LAYERS[-1], (*LAYERS[0], *LAYERS[1])
 LEAVES_FOR_LEAVES = {"errors", "limits", "arguments"}  # the only ones that other leaves may stand on

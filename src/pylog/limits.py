@@ -81,6 +81,7 @@ LOOKUP_CHUNK_BYTES = 34 << 10  # one pread of a record lookup: its batch of 16 K
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
 REMOTE_BLOCK_BYTES = 8 << 20  # one request of a walk of an object
 REMOTE_BLOCKS_AHEAD = 7  # that a walk has in flight: 64 MiB of memory with its own block
+REMOTE_WINDOW_BYTES = 512 << 10  # that a lookup reads of an object: some batches
 REMOTE_THREADS = 8  # in one process.
 REMOTE_CACHE_BYTES = 64 << 20  # of small objects, in one process.
 SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch

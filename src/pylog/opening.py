@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from pylog import limits
 from pylog.archive.settings import check_restored
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TransactionsConfig
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, ReadOnlyError
 from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
@@ -52,13 +52,15 @@ def open_store(
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES,
     cleaner_io_max_bytes_per_second: float | None = None,
     archive: str | ObjectStore | KafkaTier | None = None,
+    access: Mapping[str, Any] | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
     """Opens a directory of topics: a pylog store, or a Kafka broker's log directory.
 
     Args:
-        path: the directory. With mode "rw" it is created if it does not exist. A `KafkaTier` is read without a directory.
+        path: the directory. With mode "rw" it is created if it does not exist. A `KafkaTier` is read without a directory,
+            and so is the URL of an archive: `s3://bucket/prefix`, `gs://`, `az://`, or `file:///directory`. Both need mode "r".
         mode: "rw", or "r": take no lock and write nothing. "r" works while a broker is running and on read-only media.
         durability: the guarantee of acknowledgements if neither the call nor the topic sets one.
         create: true to use a directory that has other files and no topics. By default, only a new or empty directory and a log
@@ -76,6 +78,8 @@ def open_store(
             `file:///directory`), or `pylog.objects.open_objects(url, ...)` with options of the provider. The first URL is kept in
             the directory, credentials never. Default: the one that is kept.
             With mode "r" and a broker's directory: the broker's remote tier. A log then has its remote records, too.
+        access: with a URL, how to reach the bucket: `region`, `endpoint`, `anonymous`, `allow_http`, `timeout_seconds`, and
+            `credentials`, a function that returns them. Without it they come from the environment.
         fs: another file system, for tests.
         clock: another clock, for tests.
 
@@ -107,12 +111,18 @@ def open_store(
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
     )
-    root, files = _files_of(path, archive, fs, mode)
+    root, files = _files_of(path, archive, access, fs, mode)
     return open_directory(root, options, files, clock or SystemClock())
 
 
-def _files_of(path: object, archive: object, fs: FileSystem | None, mode: str) -> tuple[str, FileSystem]:
+def _files_of(
+    path: object, archive: object, access: Mapping[str, Any] | None, fs: FileSystem | None, mode: str
+) -> tuple[str, FileSystem]:
     """Returns the path of a log directory, and the file system that has it."""
+    if fs is None and isinstance(path, str) and "://" in path:
+        return _archived(path, access, mode)
+    if access is not None:
+        raise InvalidArgumentError(f"access is for the URL of an archive, and path={path!r} is none")
     if "KafkaTier" in (type(archive).__name__, type(path).__name__):
         from pylog.objects.kafka_tier import KafkaTier, tier_files, tiered_files  # few stores have a tier
 
@@ -128,6 +138,17 @@ def _files_of(path: object, archive: object, fs: FileSystem | None, mode: str) -
     root, files = _local(path, fs), fs or OsFileSystem()
     check_restored(files, root)
     return root, files
+
+
+def _archived(url: str, access: Mapping[str, Any] | None, mode: str) -> tuple[str, FileSystem]:
+    """Returns the URL of an archive, and a file system with the archived store."""
+    from pylog.archived_files import archived_files  # few stores are read from objects
+    from pylog.objects import open_objects
+
+    objects = open_objects(url, **(access or {}))
+    if mode != "r":
+        raise ReadOnlyError(f"mode={mode!r}: the archive {objects.url} is only read; open it with mode='r'", path=objects.url)
+    return objects.url, archived_files(objects)
 
 
 def _local(path: object, fs: FileSystem | None) -> str:

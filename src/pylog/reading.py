@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,9 +15,12 @@ from pylog.snapshot import Snapshot
 from pylog.store import Store, manager_of
 from pylog.table_reading import PARTITION, TopicScan, asked_columns
 
+if TYPE_CHECKING:
+    from pylog.objects.kafka_tier import KafkaTier
+
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | KafkaTier,
     topic: str,
     partition: int | None = None,
     *,
@@ -25,11 +29,12 @@ def read_table(
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation_level: str = "read_uncommitted",
     snapshot: Snapshot | bool = False,
+    access: Mapping[str, Any] | None = None,
 ) -> pa.Table:
     """Reads a topic, or one partition of it, into an Arrow table in memory.
 
     Args:
-        path: a store, or any Kafka log directory; it is opened for reading.
+        path: a store, any Kafka log directory, the URL of an archive, or a `KafkaTier`; it is opened for reading.
         topic: the name of a topic.
         partition: the number of a partition; without it all of them, one after the other.
         start: the first offset in that partition. Default: the log's start.
@@ -38,6 +43,7 @@ def read_table(
             With `columns=[]` the table has no columns, and `num_rows` is the number of records.
         isolation_level: `read_committed` hides aborted and open transactions.
         snapshot: of `Store.snapshot`: only the records in it; true to take one. `isolation_level` then has no effect.
+        access: how to reach the bucket of a URL; see `pylog.open`.
 
     Returns:
         A table; `to_pandas()` and `polars.from_arrow` convert it.
@@ -58,13 +64,21 @@ def read_table(
     [{'offset': 0, 'value': b'paid'}, {'offset': 1, 'value': b'sent'}]
     """
     found = read_batches(
-        path, topic, partition, start=start, end=end, columns=columns, isolation_level=isolation_level, snapshot=snapshot
+        path,
+        topic,
+        partition,
+        start=start,
+        end=end,
+        columns=columns,
+        isolation_level=isolation_level,
+        snapshot=snapshot,
+        access=access,
     )
     return found.read_all()
 
 
 def read_batches(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | KafkaTier,
     topic: str,
     partition: int | None = None,
     *,
@@ -73,6 +87,7 @@ def read_batches(
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation_level: str = "read_uncommitted",
     snapshot: Snapshot | bool = False,
+    access: Mapping[str, Any] | None = None,
 ) -> pa.RecordBatchReader:
     """Reads a topic as a stream of Arrow batches, for data larger than memory: DuckDB and others read from it directly.
 
@@ -85,6 +100,7 @@ def read_batches(
         columns: as for `read_table`.
         isolation_level: as for `read_table`.
         snapshot: as for `read_table`.
+        access: as for `read_table`.
 
     Returns:
         A reader. The store is closed when the reader has been read to its end, or is garbage-collected.
@@ -103,7 +119,7 @@ def read_batches(
     """
     asked_columns(columns)
     with ExitStack() as opened:
-        store = opened.enter_context(open_store(path, "r"))
+        store = opened.enter_context(open_store(path, "r", access=access))
         taken = store.snapshot([topic], groups=()) if snapshot is True else snapshot or None
         scan = TopicScan(manager_of(store), topic, partition, start, end, columns, isolation_level, taken)
         opened.pop_all()

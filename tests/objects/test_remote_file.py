@@ -10,7 +10,7 @@ import pytest
 
 from pylog import limits
 from pylog.errors import StorageFailedError
-from pylog.objects.remote_file import RemoteFile
+from pylog.objects.remote_file import WINDOWS, RemoteFile
 
 MIB = 1 << 20
 BLOCK = limits.REMOTE_BLOCK_BYTES
@@ -41,10 +41,37 @@ def remote(source: Counted) -> RemoteFile:
     return RemoteFile("/archive/orders-0/0.log", source, source.size, 1)
 
 
-def test_a_single_read_is_one_request_of_exactly_its_bytes() -> None:
+@pytest.fixture(autouse=True)
+def _no_windows() -> None:
+    WINDOWS.forked()
+
+
+def test_a_large_read_is_one_request_of_exactly_its_bytes() -> None:
     source = Counted(100 * MIB)
-    assert remote(source).read(1000, 5 * MIB + 7) == of(5 * MIB + 7, 1000)
-    assert source.ranges == [(5 * MIB + 7, 5 * MIB + 1007)]
+    assert remote(source).read(MIB, 5 * MIB + 7) == of(5 * MIB + 7, MIB)
+    assert source.ranges == [(5 * MIB + 7, 6 * MIB + 7)]
+
+
+def test_a_lookup_that_goes_on_in_the_following_batches_is_one_request() -> None:
+    source = Counted(100 * MIB)
+    for size, position in ((34 << 10, 5 * MIB + 7), (136 << 10, 5 * MIB + 7), (61, 5 * MIB + (400 << 10))):
+        assert remote(source).read(size, position) == of(position, size)
+    assert source.ranges == [(5 * MIB + 7, 5 * MIB + 7 + limits.REMOTE_WINDOW_BYTES)]
+
+
+def test_windows_of_many_logs_have_a_bound() -> None:
+    for number in range(100):
+        remote(Counted(10 * MIB, url=f"memory://{number}")).read(10, 0)
+    assert len(WINDOWS._kept) == 32
+
+
+def test_a_read_in_a_block_of_a_walk_is_no_request() -> None:
+    source = Counted(100 * MIB)
+    file = remote(source)
+    walk = file.expect(0, source.size)
+    walk.read(10, 0)
+    assert file.read(61, 5 * MIB) == of(5 * MIB, 61)
+    assert source.ranges == [(0, BLOCK)]
 
 
 def test_a_read_beyond_the_end_is_shorter_and_costs_nothing_if_it_is_empty() -> None:

@@ -174,7 +174,7 @@ def test_columns_say_more_than_include_headers():
         ({"columns": "value,valeu"}, ["key, value, topic"]),
         ({"columns": "value,VALUE"}, ["different ones of"]),
         ({"path": " "}, ["names nothing"]),
-        ({"path": "s3://bucket/shop"}, ["file system"]),
+        ({"path": "ftp://bucket/shop"}, ["file system"]),
         ({"path": "hdfs:/shop"}, ["file system"]),
         ({"path": "file://server/shop"}, ["file system"]),
     ],

@@ -11,6 +11,8 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.objects.aiven_keys -> cryptography.hazmat.primitives.asymmetric.rsa": "as its exceptions",
     "pylog.objects.aiven_keys -> cryptography.hazmat.primitives.serialization": "as its exceptions",
     "pylog.opening -> pylog.objects.kafka_tier": "few stores are read from objects",
+    "pylog.opening -> pylog.archived_files": "as the tiers of brokers",
+    "pylog.opening -> pylog.objects": "as the tiers of brokers",
     "pylog.log.reading.fast_outline -> pylog.segment.segment": "takes long; a plan needs it only where headers do not tell",
     "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
     "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",

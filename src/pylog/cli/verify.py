@@ -65,9 +65,9 @@ def verify(
     """
     from pylog.cli.stores import note_links
     from pylog.errors import NotALogDirectoryError, StorageFailedError
-    from pylog.objects.opening import is_url
     from pylog.tools.verify import UNREADABLE
     from pylog.tools.verify import verify as verified
+    from pylog.urls import is_url
 
     if is_url(path):
         if records or rate_limit is not None:

@@ -4,6 +4,7 @@ Below the log: reading a segment from an archive needs no more than this. Writin
 """
 
 from pylog.objects.objects import ObjectInfo, ObjectStore
-from pylog.objects.opening import is_url, open_objects
+from pylog.objects.opening import open_objects
+from pylog.urls import is_url
 
 __all__ = ["ObjectInfo", "ObjectStore", "is_url", "open_objects"]

@@ -9,9 +9,11 @@ from urllib.parse import unquote, urlsplit
 from pylog import loopback
 from pylog.arguments import check_option_names
 from pylog.errors import IllegalStateError, InvalidArgumentError
-from pylog.fs import absolute
+from pylog.fs import FileSystem, absolute, join
 from pylog.objects.directory_objects import DirectoryObjects
+from pylog.objects.layout import STORE
 from pylog.objects.objects import ObjectStore
+from pylog.urls import is_url
 
 SCHEMES: Final = {"s3": "open_s3", "gs": "open_gcs", "az": "open_azure"}
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -26,14 +28,9 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 OPTIONS: Final = tuple(_DEFAULTS)
 
 
-def is_url(path: object) -> bool:
-    """Returns whether a text is the URL of an object store, and no path of the file system.
-
-    >>> is_url("s3://logs/shop"), is_url("file:///backup"), is_url("/backup"), is_url("C:relative")
-    (True, True, False, False)
-    """
-    scheme, colon, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
-    return bool(colon) and (scheme in SCHEMES or scheme == "file")
+def is_archive(fs: FileSystem, path: str) -> bool:
+    """Returns whether a directory is an archive, and no log directory."""
+    return fs.exists(join(path, *STORE.rstrip("/").split("/")))
 
 
 def open_objects(url: str, **options: Any) -> ObjectStore:

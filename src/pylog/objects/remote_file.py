@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NoReturn, Protocol
+from weakref import ref
 
 from pylog import limits
 from pylog.errors import StorageFailedError
@@ -65,6 +67,41 @@ class Block:
         return self._future.result()
 
 
+class Windows:
+    """The last small ranges that lookups have read, of all logs in the process.
+
+    Args:
+        most: how many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, tuple[int, LogBytes]] = OrderedDict()
+        self._guard = threading.Lock()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """Starts empty in a child: another thread may have held the lock."""
+        self._kept, self._guard = OrderedDict(), threading.Lock()
+
+    def read(self, source: RangeSource, position: int, end: int, size: int) -> LogBytes:
+        """Returns a range of a log. Reads a window from its start on, unless the last window of the log has it."""
+        with self._guard:
+            start, data = self._kept.get(source.url, (0, b""))
+        if not start <= position or end > start + len(data):
+            start = position
+            data = source.read(start, max(end, min(start + limits.REMOTE_WINDOW_BYTES, size)))
+            with self._guard:
+                self._kept[source.url] = start, data
+                self._kept.move_to_end(source.url)
+                while len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        return data[position - start : end - start]
+
+
+WINDOWS: Final = Windows(32)
+
+
 class NextLog(Protocol):
     """Tells a file about the one after it in the log."""
 
@@ -94,6 +131,7 @@ class RemoteFile:
         self._size = size
         self._identity = identity
         self._neighbour = neighbour
+        self._walk: ref[Walk] | None = None  # the last one, whose blocks serve other reads too
         self.is_closed = False
 
     @property
@@ -110,7 +148,7 @@ class RemoteFile:
         return position
 
     def read(self, size: int, position: int) -> bytes:
-        """Returns a range. Cost: one request."""
+        """Returns a range. Cost: one request. A small one also fetches the bytes after it, where a lookup often continues."""
         return bytes(self._range(position, position + size))
 
     def read_into(self, view: memoryview, position: int) -> int:
@@ -122,7 +160,15 @@ class RemoteFile:
     def _range(self, position: int, end: int) -> LogBytes:
         self.check()
         end = min(end, self._size)
-        return self._source.read(position, end) if position < end else b""
+        if position >= end:
+            return b""
+        walk = None if self._walk is None else self._walk()
+        found = None if walk is None else walk.held(position, end)
+        if found is not None:
+            return found
+        if end - position > limits.REMOTE_WINDOW_BYTES // 2:
+            return self._source.read(position, end)
+        return WINDOWS.read(self._source, position, end, self._size)
 
     def check(self) -> None:
         """Raises StorageFailedError if the file was closed."""
@@ -132,7 +178,9 @@ class RemoteFile:
     def expect(self, position: int, end: int) -> File:
         """Returns a file that reads a range in blocks."""
         end = min(end, self._size)
-        return Walk(self, self._source, position, end, self._neighbour if end == self._size else None)
+        walk = Walk(self, self._source, position, end, self._neighbour if end == self._size else None)
+        self._walk = ref(walk)
+        return walk
 
     def close(self) -> None:
         self.is_closed = True
@@ -196,6 +244,13 @@ class Walk(RemoteFile):
             view[done : done + len(part)] = part
             done += len(part)
         return done
+
+    def held(self, position: int, end: int) -> LogBytes | None:
+        """Returns a range that is in a block which this walk has; None if it is not."""
+        block = self._blocks.get(position // self._step)
+        if block is None or position < block.start or end > block.end:
+            return None
+        return block.data()[position - block.start : end - block.start]
 
     def _block(self, number: int) -> Block:
         """Returns a block, starts reading those after it, and drops those before."""

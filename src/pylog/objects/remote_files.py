@@ -227,7 +227,7 @@ class RemoteFileSystem:
     # ---- reading ahead -------------------------------------------------------------------------------------------------------
 
     def fetch_ahead(self, path: str, after: int) -> None:
-        """Starts reading the beginning of the log after one, and its small files."""
+        """Starts reading the beginning of the log after one."""
         directory = path.rpartition("/")[0]
         parts = self._split(path)
         following = f"{after:020d}.log"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pylog import limits
-from pylog.directory.leader_epoch_cache import EpochEntry, parse_epochs
+from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry
 from pylog.errors import CorruptionError
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetPosition
@@ -53,7 +53,7 @@ def epochs_within(objects: SegmentObjects, base_offset: int, end: int) -> tuple[
     data = objects.small_file(LEADER_EPOCH_CHECKPOINT)
     if data is None:
         return ()
-    entries = parse_epochs(data, objects.url)
+    entries = EPOCHS.parsed(data, objects.url)
     starts = [(entry.epoch, max(entry.start_offset, base_offset)) for entry in entries]
     ends = [start for _, start in starts[1:]] + [end]
     return tuple(EpochEntry(epoch, start) for (epoch, start), stop in zip(starts, ends, strict=True) if start < min(stop, end))

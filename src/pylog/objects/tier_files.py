@@ -14,13 +14,13 @@ from typing import Final
 
 from pylog import limits, trace
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, Checkpoint
-from pylog.directory.leader_epoch_cache import EpochEntry, parse_epochs, read_epochs, truncate_epochs_start
+from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry, read_epochs, truncate_epochs_start
 from pylog.directory.partition_metadata import format_partition_metadata, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import CorruptionError, InvalidArgumentError, ObjectStoreError, ObjectStoreUnavailableError
 from pylog.fs import FileSystem, join
 from pylog.objects.cache import SMALL_OBJECTS
-from pylog.objects.remote_file import LogBytes
+from pylog.objects.ranges import MissingLog
 from pylog.objects.remote_files import BytesInMemory, Folder, RemoteEntry
 from pylog.objects.tier_batches import position_of
 from pylog.objects.tier_metadata import recorded_segments
@@ -39,7 +39,6 @@ from pylog.segment.names import (
 
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _NONE: Final = RemoteEntry(0, small=lambda: None)  # an index that is made from the log when it is needed
-_MISSING_BYTES: Final = 64  # of a log that stands for offsets of no segment; reading any of them raises
 
 
 class TierFolders:
@@ -152,7 +151,7 @@ class RemoteOnlyFolders:
         data = _small_file(objects, LEADER_EPOCH_CHECKPOINT)
         with suppress(CorruptionError):
             if data is not None:
-                return parse_epochs(data, objects.url)
+                return EPOCHS.parsed(data, objects.url)
         starts: dict[int, int] = {}
         for epoch, start in (entry for segment in found for entry in segment.epochs):
             starts[epoch] = min(start, starts.get(epoch, start))
@@ -181,8 +180,9 @@ def folder_of(layout: TierLayout, name: str, parts: Sequence[Served], end: int) 
     for part in parts:
         following = part.end_offset if part.end_offset < end else None
         if part.segment is None:
-            missing = _Missing(name, part)
-            files[file_name(part.base_offset, LOG)] = RemoteEntry(_MISSING_BYTES, log=missing, next_base=following)
+            path = join(name, file_name(part.base_offset, LOG))
+            missing = MissingLog(path, name, part.base_offset, part.end_offset, "are in no segment of the broker's remote tier")
+            files[file_name(part.base_offset, LOG)] = RemoteEntry(MissingLog.size, log=missing, next_base=following)
             files[file_name(part.base_offset, INDEX)] = _NONE
             continue
         objects, segment = layout.opened(part.segment), part.segment
@@ -208,21 +208,3 @@ def _small_file(objects: SegmentObjects, suffix: str) -> bytes | None:
     except (CorruptionError, ObjectStoreError) as error:
         trace.line(trace.IGNORED, path=objects.url.removesuffix(LOG) + suffix, reason=str(error))
         return None
-
-
-class _Missing:
-    """Stands for a segment that the tier should have. Reading it raises, so that no reader passes over its offsets."""
-
-    grain: int = 1
-
-    def __init__(self, name: str, part: Served) -> None:
-        self.url = join(name, file_name(part.base_offset, LOG))
-        self._name = name
-        self._part = part
-
-    def read(self, position: int, end: int) -> LogBytes:  # noqa: ARG002 - as `RangeSource` has it
-        """Raises CorruptionError."""
-        first, following = self._part.base_offset, self._part.end_offset
-        message = f"the offsets {first} to {following - 1} of {self._name} are in no segment of the broker's remote tier"
-        advice = f"restore its objects, or continue at offset {following}"
-        raise CorruptionError(f"{message}; {advice}", path=self.url, position=0, offset=first, next_offset=following)

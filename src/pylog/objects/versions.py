@@ -103,6 +103,14 @@ class Versions(Generic[T]):
         found = (parse_version(self._prefix, each.key, self._suffix) for each in self._objects.list(self._prefix))
         return max((version for version in found if version is not None), default=0)
 
+    def at(self, version: int) -> T:
+        """Returns one version. Cost: one GET.
+
+        Raises:
+            ObjectNotFoundError: it was deleted. CorruptionError: it is damaged.
+        """
+        return self._decode(self._read(version), self.url(version))
+
     def every(self) -> Iterator[T]:
         """Yields the sound documents, the newest first. Lists nothing.
 

@@ -19,6 +19,7 @@ from pylog.record.types import TopicPartition
 from pylog.spark import values
 from pylog.spark.given import ENDING, GivenOptions
 from pylog.spark.values import named
+from pylog.urls import is_url
 
 EARLIEST = -2
 LATEST = -1
@@ -93,12 +94,15 @@ class ScanOptions:
         isolation_level: `read_uncommitted` or `read_committed`.
         verify_checksums: whether each batch's CRC is computed.
         fail_on_data_loss: true if deleted records are an error, false for a warning.
+        access: how to reach the bucket of a URL: names and values of `pylog.objects.open_objects`. Credentials are not among
+            them: each process takes them from its environment.
     """
 
     columns: tuple[str, ...]
     isolation_level: str
     verify_checksums: bool
     fail_on_data_loss: bool
+    access: tuple[tuple[str, str | bool], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +196,10 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     >>> stream_options({"path": "/data/shop", "subscribe": "orders", "maxOffsetsPerTrigger": "1000"}).limits.max_offsets
     1000
     """
-    return _stream(GivenOptions(options, "streaming reads"))
+    found = _stream(GivenOptions(options, "streaming reads"))
+    for path in filter(is_url, found.paths):
+        raise InvalidArgumentError(f"a streaming read needs a log directory, and {path} is an archive; read it as a batch")
+    return found
 
 
 def any_options(options: Mapping[str, str]) -> SourceOptions:
@@ -241,6 +248,7 @@ def _common(given: GivenOptions) -> dict[str, Any]:
             isolation_level=_isolation(given),
             verify_checksums=given.get("verifyChecksums", values.boolean, True),
             fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
+            access=_access(given),
         ),
     }
 
@@ -258,6 +266,16 @@ def _subscription(given: GivenOptions) -> TopicSelection:
     if names == ["subscribePattern"]:
         return TopicPattern(given.required("subscribePattern", values.pattern))
     return ListedPartitions(given.required("assign", values.partitions))
+
+
+def _access(given: GivenOptions) -> tuple[tuple[str, str | bool], ...]:
+    """Returns how to reach a bucket."""
+    found = {
+        "region": given.get("s3.region", values.word, None),
+        "endpoint": given.get("s3.endpoint", values.word, None),
+        "anonymous": given.get("s3.anonymous", values.boolean, None),
+    }
+    return tuple((name, value) for name, value in found.items() if value is not None)
 
 
 def _columns(given: GivenOptions) -> tuple[str, ...]:

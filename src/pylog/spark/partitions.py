@@ -23,30 +23,37 @@ from pylog.spark.options import (
 from pylog.spark.roots import Root
 from pylog.spark.values import named
 from pylog.topics.partitions import directory_name
+from pylog.urls import is_url
 
 
 @contextlib.contextmanager
-def opened(paths: Iterable[str]) -> Iterator[dict[str, Root]]:
-    """Opens log directories, and returns them by path.
+def opened(paths: Iterable[str], access: Iterable[tuple[str, str | bool]] = ()) -> Iterator[dict[str, Root]]:
+    """Opens log directories and archives, and returns them by path.
 
     Args:
-        paths: log directories.
+        paths: log directories, and URLs of archives.
+        access: how to reach the buckets of URLs.
     """
+    access = tuple(access)
     with contextlib.ExitStack() as stack:
-        yield {path: stack.enter_context(contextlib.closing(Root(path))) for path in paths}
+        yield {path: stack.enter_context(contextlib.closing(Root(path, access))) for path in paths}
 
 
-def check_paths(paths: Iterable[str]) -> None:
+def check_paths(paths: Iterable[str], access: Iterable[tuple[str, str | bool]] = ()) -> None:
     """Looks whether each directory is there and may be read, so that a wrong path is reported when a query is analysed.
 
     Args:
-        paths: log directories.
+        paths: log directories, and URLs of archives.
+        access: how to reach the buckets of URLs.
 
     Raises:
-        NotALogDirectoryError: one is missing or no directory.
+        NotALogDirectoryError: one is missing or no directory, or there is no archive.
     """
     for path in paths:
-        OsFileSystem().check_directory(path, write=False)
+        if is_url(path):
+            Root(path, access).close()
+        else:
+            OsFileSystem().check_directory(path, write=False)
 
 
 def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
@@ -94,17 +101,23 @@ def single_paths(
     return log_dirs
 
 
-def topic_ids(log_dirs: Mapping[TopicPartition, str]) -> dict[str, str]:
+def topic_ids(log_dirs: Mapping[TopicPartition, str], roots: Mapping[str, Root] | None = None) -> dict[str, str]:
     """Returns the topics' ids from the first partition of each; topics of brokers before 2.8 have none.
 
     Args:
         log_dirs: partitions, each with its log directory.
+        roots: the same, opened, by path; needed for archives.
 
     Cost: a small file of each topic.
     """
     firsts = {partition.topic: partition for partition in sorted(log_dirs, reverse=True)}
-    found = {topic: topic_id(log_dirs[first], first) for topic, first in firsts.items()}
+    found = {topic: _id_in(log_dirs[first], first, roots or {}) for topic, first in firsts.items()}
     return {topic: an_id for topic, an_id in found.items() if an_id is not None}
+
+
+def _id_in(log_dir: str, partition: TopicPartition, roots: Mapping[str, Root]) -> str | None:
+    root = roots.get(log_dir)
+    return topic_id(log_dir, partition) if root is None or not root.is_archive else root.archived_topic_id(partition)
 
 
 def topic_id(log_dir: str, partition: TopicPartition) -> str | None:

@@ -52,6 +52,7 @@ class LogSlice(InputPartition):
         start, end: offsets.
         topic_id: of the planned topic, to recognise another one of the same name; None if it has none.
         cut: the partition in a snapshot, whose records are read; None without a snapshot.
+        version: of the manifest that the plan was made with, if the directory is the URL of an archive; else None.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
     LogSlice('/data/shop', 'orders', 0, 10, 20, None)
@@ -66,6 +67,7 @@ class LogSlice(InputPartition):
         end: int,
         topic_id: str | None = None,
         cut: PartitionCut | None = None,
+        version: int | None = None,
     ) -> None:
         super().__init__(None)
         self.directory = directory
@@ -75,6 +77,7 @@ class LogSlice(InputPartition):
         self.end = end
         self.topic_id = topic_id
         self.cut = cut
+        self.version = version
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -82,7 +85,7 @@ class LogSlice(InputPartition):
 
     def _fields(self) -> tuple[Any, ...]:
         fields = self.directory, self.topic, self.partition, self.start, self.end, self.topic_id
-        return fields if self.cut is None else (*fields, self.cut)
+        return fields if self.cut is None and self.version is None else (*fields, self.cut, self.version)
 
     def __reduce__(self) -> tuple[type[LogSlice], tuple[Any, ...]]:
         return LogSlice, self._fields()
@@ -133,15 +136,20 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
-    with opened(options.paths) as roots:
+    with opened(options.paths, options.scan.access) as roots:
         existing = directories(roots, options.paths)
         log_dirs = single_paths(existing, chosen(existing, options.subscription, options.paths))
         check_all_named(options.start, log_dirs, "startingOffsets")
         check_all_named(options.end, log_dirs, "endingOffsets")
-        ids = topic_ids(log_dirs)  # read before the logs are opened, to detect topics that are created again in between
+        ids = topic_ids(log_dirs, roots)  # read before the logs are opened, to detect topics that are created again in between
         cuts = _cuts(roots, log_dirs) if options.snapshot else {}
-        extents = in_processes(partial(_extents_of, options, pruning, cuts), sorted(log_dirs.items()))
-        return slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids, cuts)
+        wanted, is_archive = sorted(log_dirs.items()), any(root.is_archive for root in roots.values())
+        each = partial(_extents_in, roots, options, pruning, cuts) if is_archive else partial(_extents_of, options, pruning, cuts)
+        extents = each(wanted) if is_archive else in_processes(each, wanted)
+        found = slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids, cuts)
+        for part in found if is_archive else ():
+            part.version = roots[part.directory].version(part.topic_partition)
+        return found
 
 
 def _cuts(roots: Mapping[str, Root], log_dirs: Mapping[TopicPartition, str]) -> Mapping[TopicPartition, PartitionCut]:
@@ -161,11 +169,21 @@ def _extents_of(
 ) -> list[Extent]:
     """Returns the extents of each partition, in order. Runs in any process, because it opens the directories itself."""
     with opened({log_dir for _, log_dir in log_dirs}) as roots:
-        reads = [
-            partial(_extents, roots[log_dir], log_dir, partition, options, pruning, cuts.get(partition))
-            for partition, log_dir in log_dirs
-        ]
-        return [extent for read in reads for extent in steadily(read)]
+        return _extents_in(roots, options, pruning, cuts, log_dirs)
+
+
+def _extents_in(
+    roots: Mapping[str, Root],
+    options: ReadOptions,
+    pruning: Pruning,
+    cuts: Mapping[TopicPartition, PartitionCut],
+    log_dirs: Sequence[PartitionLogDir],
+) -> list[Extent]:
+    reads = [
+        partial(_extents, roots[log_dir], log_dir, partition, options, pruning, cuts.get(partition))
+        for partition, log_dir in log_dirs
+    ]
+    return [extent for read in reads for extent in steadily(read)]
 
 
 def _extents(

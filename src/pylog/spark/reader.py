@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 import pylog
 from pylog import limits
+from pylog.clock import SystemClock
 from pylog.errors import (
     InvalidRecordError,
     NotALogDirectoryError,
@@ -31,6 +32,9 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.objects.layout import NO_TOPIC_ID
+from pylog.objects.opening import open_objects
+from pylog.options import StoreOptions
 from pylog.snapshot import Snapshot
 from pylog.spark.bounds import end_of, report_data_loss
 from pylog.spark.options import ScanOptions
@@ -41,6 +45,7 @@ from pylog.spark.values import named
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
+    from pylog.store import Store
 
 _logger = logging.getLogger("pylog.spark")
 
@@ -107,7 +112,7 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[PartitionLog | Non
 
     with contextlib.ExitStack() as opened:
         try:
-            store = opened.enter_context(contextlib.closing(pylog.open(part.directory, mode="r")))
+            store = opened.enter_context(contextlib.closing(_store(part, options)))
         except NotALogDirectoryError as error:
             raise NotALogDirectoryError(
                 f"{socket.gethostname()} cannot read {part.directory} ({error}): tasks read the files themselves, "
@@ -117,10 +122,22 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[PartitionLog | Non
         log = None
         with contextlib.suppress(UnknownTopicOrPartitionError):
             log = opened.enter_context(contextlib.closing(manager_of(store).log(part.topic, part.partition)))
-        if log is None or _is_of_another_topic(part):
+        if log is None or (part.version is None and _is_of_another_topic(part)):
             _report_missing(part, options)
             log = None
         yield log
+
+
+def _store(part: LogSlice, options: ScanOptions) -> Store:
+    """Opens the store of a slice. An archive has only the slice's partition then, at the version of the plan."""
+    if part.version is None:
+        return pylog.open(part.directory, mode="r")
+    from pylog.archived_outlines import partition_files
+    from pylog.store import open_directory
+
+    objects = open_objects(part.directory, **dict(options.access))
+    files = partition_files(objects, part.topic_partition, part.topic_id or NO_TOPIC_ID, part.version)
+    return open_directory(objects.url, StoreOptions(mode="r"), files, SystemClock())
 
 
 def _is_of_another_topic(part: LogSlice) -> bool:

@@ -56,7 +56,7 @@ class PylogDataSource(DataSource):
         """
         of_table = table_options(self.options)
         options = any_options(self.options if of_table is None else of_table)
-        check_paths(options.paths)
+        check_paths(options.paths, options.scan.access)
         schema = spark_schema(options.scan.columns)
         return schema if of_table is None else carrying(schema, of_table | {"path": ",".join(options.paths)})
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pylog import limits
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
+from pylog.urls import is_url
 
 T = TypeVar("T")
 Parse = Callable[[str, str], T]  # (name of the option, its value) -> the parsed value
@@ -116,8 +117,10 @@ def pattern(name: str, value: str) -> str:
 def paths(name: str, value: str) -> tuple[str, ...]:
     """Directories between commas, made absolute: Spark's other processes need not have this working directory.
 
-    >>> paths("path", "/data/a, file:///data/b")
-    ('/data/a', '/data/b')
+    A URL of an archive stays a URL.
+
+    >>> paths("path", "/data/a, file:///data/b, s3://logs/shop/")
+    ('/data/a', '/data/b', 's3://logs/shop')
     """
     return tuple(_local(name, word) for word in words(name, value))
 
@@ -127,9 +130,14 @@ def _local(name: str, path: str) -> str:
     uri = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://(?:localhost)?)?(/(?!/).*)", path)
     if uri is None and "://" not in path:
         return str(Path(path).absolute())
+    if uri is None and is_url(path) and not path.startswith("file:"):
+        return path.rstrip("/")
     if uri is None or uri[1].lower() != "file":
-        raise InvalidArgumentError(f"{name}={path!r} is not a path in a file system that is mounted here")
-    return uri[2]
+        raise InvalidArgumentError(f"{name}={path!r} is not a path in a file system that is mounted here, nor a URL of objects")
+    from pylog.fs import OsFileSystem  # most reads need none of both here
+    from pylog.objects.opening import is_archive
+
+    return f"file://{uri[2]}" if is_archive(OsFileSystem(), uri[2]) else uri[2]
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------------
