@@ -456,6 +456,7 @@ def test_the_administrator_answers_in_aiokafkas_shapes(memory: Servers) -> None:
     run(program())
 
 
+@pytest.mark.filterwarnings("ignore:a (producer|consumer) of the store:ResourceWarning")  # the plain clients warn, too
 def test_a_client_that_is_dropped_open_warns_and_leaves_no_thread(memory: Servers) -> None:
     before = set(threading.enumerate())
 
@@ -469,7 +470,7 @@ def test_a_client_that_is_dropped_open_warns_and_leaves_no_thread(memory: Server
 
     with pytest.warns(ResourceWarning, match="Unclosed AIOKafka"):
         run(program())
-        gc.collect()  # the plain clients warn, too
+    gc.collect()
     CLUSTERS.forget("memory:" + memory["bootstrap_servers"].removeprefix("pylog+memory://"))
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
