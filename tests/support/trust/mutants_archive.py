@@ -24,14 +24,6 @@ ARCHIVE: Final[tuple[Mutant, ...]] = (
         why="Two stores share one archive, and a restore mixes them.",
     ),
     Mutant(
-        name="a_copy_continues_an_archive_that_has_other_records",
-        file="pylog/archive/archiving.py",
-        text="            self._check_continues(newest.document)\n",
-        replacement="            pass\n",
-        tests=("tests/objects/test_archive.py::test_an_old_copy_does_not_shorten_the_archive",),
-        why="An old copy of a directory retires what the original has archived since.",
-    ),
-    Mutant(
         name="a_restore_does_not_compare_checksums",
         file="pylog/restoring.py",
         text="if checksum != segment.log_crc32c:",
@@ -46,15 +38,5 @@ ARCHIVE: Final[tuple[Mutant, ...]] = (
         replacement="if False:",
         tests=("tests/objects/test_archive.py::test_a_damaged_object_is_named_and_never_restored",),
         why="A directory with a part of the records passes for a whole one, and is written to.",
-    ),
-    Mutant(
-        name="a_changed_log_is_committed_as_it_was",
-        file="pylog/archive/archiving.py",
-        text="version != before.version and not self._still(work, before, contents):",
-        replacement="version != before.version and False:",
-        tests=(
-            "tests/objects/test_archive.py::test_a_change_of_the_log_during_an_upload_is_archived_as_it_is_afterwards[truncate]",
-        ),
-        why="Records that were truncated during the upload are in the archive.",
     ),
 )
