@@ -148,6 +148,7 @@ class _LazyTiers:
         with self._guard:
             if self._tiers is None:
                 self._tiers = Tiers(self._manager, self._options.archive)
+                self._manager.kept.add(self._tiers)
             return self._tiers
 
     def known(self) -> Tiers | None:

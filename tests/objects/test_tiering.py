@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from pylog.errors import (
 )
 from pylog.testing import MemoryFileSystem
 from pylog.tools.compare import compare
+from support.cli import call
 from support.objects import AFTER, BEFORE, MemoryObjects
 
 DAY_MS = 86_400_000
@@ -455,3 +457,41 @@ def test_an_answer_that_was_lost_archives_a_segment_once(opened: Open, cloud: Me
     store.tick()
     assert offsets(log) == list(range(30))
     assert store.verify().ok
+
+
+# ---- commands and the other ways into an archive ------------------------------------------------------------------------------
+
+
+def test_commands_show_and_check_both_tiers(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    with pylog.open(root, archive=str(tmp_path / "cloud")) as store:
+        store.create_topic("t", **TIERED)
+        fill(store.log("t"), 30)
+        store.tick()
+        local = store.log("t").local_start_offset
+    shown = json.loads(call("describe", root, "t", "--json").text)["partitions"][0]
+    assert (shown["local_start_offset"], shown["archived_end_offset"], shown["not_archived_bytes"]) == (local, local, 0)
+    assert shown["bytes"] == shown["local_bytes"] + shown["archived_bytes"]
+    assert [part["state"] for part in shown["segments"]] == ["archived"] * (len(shown["segments"]) - 1) + ["active"]
+    assert "remote.storage.enable=true" in call("describe", root, "t").text
+    assert call("verify", root).code == 0
+    assert f"offsets 0 to {local - 1} are only in the archive" in call("stats", root).complaints
+    assert call("cat", root, "t").text.count("\n") == 30
+
+
+def test_a_run_of_archive_keeps_what_only_the_archive_has(tmp_path: Path) -> None:
+    root, cloud = tmp_path / "shop", str(tmp_path / "cloud")
+    with pylog.open(root, archive=cloud) as store:
+        store.create_topic("t", **TIERED)
+        log = store.log("t")
+        fill(log, 30)
+        store.tick()
+        assert log.local_start_offset > 0
+        assert store.archive(include_active=True).not_archived == 0
+        assert store.archive(str(tmp_path / "second")).not_archived == 0
+        store.tick()
+        assert (log.local_start_offset, offsets(log)) == (30, list(range(30)))
+    for number, url in enumerate((cloud, str(tmp_path / "second"))):
+        pylog.restore(url, tmp_path / f"copy-{number}")
+        with pylog.open(tmp_path / f"copy-{number}", "r") as copy:
+            assert offsets(copy.log("t")) == list(range(30))

@@ -14,7 +14,7 @@ from pylog.archive.copied_manifest import CopiedManifest
 from pylog.archive.counted_objects import CountedObjects
 from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving
 from pylog.archive.opened import keep_url, kept_url, opened_archive
-from pylog.archive.settings import ArchiveSettings
+from pylog.archive.settings import ArchiveSettings, read_settings
 from pylog.config import TopicConfig
 from pylog.directory.byte_lock import ByteLock
 from pylog.directory.partition_metadata import read_topic_id
@@ -57,7 +57,6 @@ class Tiers:
             self.url = self._objects.url
             if manager.writable:
                 keep_url(manager, self.url)
-        manager.kept.add(self)
 
     def forget_topics(self, is_deleted: IsDeleted) -> None:
         """Forgets partitions. See `Keeper`."""
@@ -184,7 +183,8 @@ class PartitionTier:
             IllegalStateError: it belongs to another store.
         """
         found = self.versions().newest()
-        if found.document is not None and found.document.store_id != self._tiers.identity().store_id:
+        settings = read_settings(self._manager.fs, self._manager.path)
+        if found.document is not None and settings is not None and found.document.store_id != settings.store_id:
             url = f"{self.objects.url}/{self.partition().manifests}"
             raise IllegalStateError(f"{url} is the archive of another store; use another URL for this one", path=url)
         return found.document, found.taken

@@ -79,7 +79,7 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     if json:
         print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
         return
-    options = ", ".join(f"{name}={value}" for name, value in changed.items())
+    options = ", ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
     facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
     print_facts(facts | {"retention": retention_text(found.config)})
     print_line("")

@@ -101,6 +101,9 @@ def stats(
         print_json({"topics": [_topic_document(each) for each in found], "groups": [each._asdict() for each in lags]})
     elif html is None:
         _show(found, partitions=partitions, segments=segments)
+    for partition in (partition for each in found for partition in each.partitions if partition.archived):
+        archived, name = partition.archived, f"{partition.key.topic}-{partition.key.partition}"
+        complain(f"{name}: offsets {archived.start} to {archived.stop - 1} are only in the archive and are not counted")
     for complaint in complaints:
         complain(complaint)
     return FAILED if complaints else OK

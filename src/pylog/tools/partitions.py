@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pylog.clock import Clock
 from pylog.config import TopicConfig
@@ -15,14 +15,19 @@ from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, pare
 from pylog.log.checking.report import Partition, ReadPartition
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
+from pylog.log.recovery.archive_tier import Tier
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.partition_writer import LogContext
 from pylog.record.types import TopicPartition
-from pylog.segment.names import LOG, parse
+from pylog.segment.names import ARCHIVED, LOG, parse
 from pylog.topics.catalog import Catalog, read_catalog
-from pylog.topics.listing import partitions_in
+from pylog.topics.listing import find_topic, partitions_in
 from pylog.topics.partitions import check_partition_directory
 from pylog.topics.signs import is_log_directory
+from pylog.topics.topic import Topic
+
+if TYPE_CHECKING:
+    from pylog.log_manager import LogManager
 
 
 class PartitionDirectory(NamedTuple):
@@ -100,11 +105,11 @@ def partition_reader(fs: FileSystem, target: PartitionDirectory, clock: Clock) -
 
 def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Partition:
     check_partition_directory(fs, target.directory, write=False)
-    log = PartitionLog(_source(fs, target), clock, _ALONE)
+    log = PartitionLog(_source(fs, target, clock), clock, _ALONE)
     return log.for_checks(quiet=False)
 
 
-def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
+def _source(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Source:
     root = target.root
     marker = read_marker(fs, root)
     return Source(
@@ -120,7 +125,32 @@ def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
         recovery_points=Checkpoint(fs, root, RECOVERY_POINT),
         log_starts=Checkpoint(fs, root, LOG_START),
         cleaned=Checkpoint(fs, root, CLEANER),
+        tier=partial(_tier, fs, target, clock),
     )
+
+
+class _ReadStore(NamedTuple):
+    """A log directory, as the archive of a partition in it needs it."""
+
+    fs: FileSystem
+    path: str
+    clock: Clock
+    writable: bool = False
+    locks: None = None
+
+    def topic(self, name: str) -> Topic:
+        """Returns one topic."""
+        return find_topic(self.fs, self.path, name)
+
+
+def _tier(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Tier | None:
+    """Returns the archive of a tiered partition."""
+    if not fs.exists(join(target.directory, ARCHIVED)):
+        return None
+    from pylog.archive.tiers import PartitionTier, Tiers  # few directories have an archive
+
+    store = cast("LogManager", _ReadStore(fs, target.root, clock))
+    return PartitionTier(Tiers(store, None), store, target.key)
 
 
 def is_in_use(fs: FileSystem, root: str) -> bool:

@@ -173,6 +173,7 @@ class PartitionStats:
     Attributes:
         key, directory: the partition.
         start_offset, end_offset: start and end of the log.
+        archived: offsets that are only in the archive of a tiered topic; they are not counted.
         stats: totals.
         segments: numbers of the segments, oldest first.
         damaged: damaged ranges, at most 1000.
@@ -183,6 +184,7 @@ class PartitionStats:
     directory: str
     start_offset: int = 0
     end_offset: int = 0
+    archived: range = range(0)
     stats: Stats = field(default_factory=Stats)
     segments: list[SegmentStats] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
@@ -275,6 +277,8 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
     """Counts a partition. Yields the bytes of each range of batches."""
     state = partition.state
     found.start_offset, found.end_offset = state.start_offset, state.end_offset
+    if partition.both is not None:
+        found.archived = range(partition.both.start_offset, state.start_offset)
     found.stats.keys = Distinct() if keys else None
     appends = {segment.base_offset: segment.appends.file_ms for segment, _ in partition.segments()}
     ends = {segment.base_offset: following for segment, following in partition.segments()}

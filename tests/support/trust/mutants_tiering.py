@@ -60,8 +60,8 @@ TIERING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="retention_counts_local_bytes_only",
         file="pylog/log/maintenance/log_tiers.py",
-        text="        plan = planned(self._source, self._log.snapshot(committed=True, wait=True), now_ms, committed, config, kept)\n",
-        replacement="        plan = planned(self._source, self.local(), now_ms, committed, config, kept)\n",
+        text="planned(self._source, self._log.snapshot(committed=True, wait=True), now_ms",
+        replacement="planned(self._source, self.local(), now_ms",
         tests=(_TESTS + "test_retention_counts_both_tiers",),
         why="Archived segments are never deleted by retention.",
     ),
