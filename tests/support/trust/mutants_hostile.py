@@ -403,4 +403,30 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         tests=("tests/cli/test_unopened.py::test_a_directory_that_is_damaged_gets_the_engine_s_answers[flipped]",),
         why="Groups are listed from bytes that do not match their checksum.",
     ),
+    Mutant(
+        name="a_segment_whose_copy_is_not_finished_counts",
+        file="pylog/objects/tier_records.py",
+        text="if segment.state == COPY_FINISHED]",
+        replacement="]",
+        tests=("tests/objects/test_kafka_tier.py::test_only_segments_whose_copy_is_finished_and_not_deleted_count[0]",),
+        why="Segments are read whose copy was never finished, or which are being deleted.",
+    ),
+    Mutant(
+        name="a_segment_of_another_leader_counts",
+        file="pylog/objects/tier_files.py",
+        text="        segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]\n        return",
+        replacement="        segments = found\n        return",
+        tests=("tests/objects/test_kafka_tier.py::test_a_segment_of_a_leader_that_the_log_does_not_have_does_not_count",),
+        why="Records are read that a later leader has replaced.",
+    ),
+    Mutant(
+        name="chunks_of_a_tier_have_any_size",
+        file="pylog/objects/aiven_manifest.py",
+        text="    if wrong.size:\n",
+        replacement="    if False:\n",
+        tests=(
+            "tests/objects/test_kafka_tier.py::test_a_lying_manifest_is_one_error_that_names_its_url[stored chunks of other sizes]",
+        ),
+        why="A manifest from a bucket decides how much is read and allocated.",
+    ),
 )
