@@ -425,7 +425,10 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
         text="    if wrong.size:\n",
         replacement="    if False:\n",
         tests=(
-            "tests/objects/test_kafka_tier.py::test_a_lying_manifest_is_one_error_that_names_its_url[stored chunks of other sizes]",
+            (
+                "tests/objects/test_kafka_tier.py::"
+                "test_a_lying_manifest_is_one_error_that_names_its_url[stored chunks of other sizes]"
+            ),
         ),
         why="A manifest from a bucket decides how much is read and allocated.",
     ),
