@@ -16,6 +16,7 @@ from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
 from pylog.log.recovery.archive_tier import Tier
+from pylog.log.recovery.tier import is_brokers
 from pylog.log_manager import LogManager
 from pylog.monitoring.measured import Measures
 from pylog.offsets.offset_manager import OffsetManager
@@ -195,6 +196,9 @@ class _LazyTiers:
         if config.remote_storage_enable and self.known() is None:
             message = "remote_storage_enable=True requires an archive: open the store with archive='s3://bucket/prefix' once"
             raise InvalidArgumentError(message)
+        if config.remote_storage_enable and is_brokers(self._manager.fs, self._manager.path):
+            message = f"{self._manager.path} belongs to a Kafka broker, which would not find the records in pylog's archive"
+            raise InvalidArgumentError(f"{message}; leave out remote_storage_enable", path=self._manager.path)
 
     def tier(self, key: TopicPartition) -> Tier | None:
         """Returns the archive of a partition; None if the store has none. Cost: as `known`."""

@@ -21,6 +21,7 @@ from pylog.errors import (
 )
 from pylog.testing import MemoryFileSystem
 from pylog.tools.compare import compare
+from pylog.tools.graduate import plan_graduation
 from support.cli import call
 from support.objects import AFTER, BEFORE, MemoryObjects
 
@@ -457,6 +458,40 @@ def test_an_answer_that_was_lost_archives_a_segment_once(opened: Open, cloud: Me
     store.tick()
     assert offsets(log) == list(range(30))
     assert store.verify().ok
+
+
+def test_the_catalogue_of_a_topic_is_written_at_most_once_a_minute(
+    opened: Open, cloud: MemoryObjects, clock: ManualClock
+) -> None:
+    store, log = tiered(opened)
+
+    def written() -> int:
+        return sum("/catalogue/" in key and key.endswith(".parquet") for key in cloud.objects)
+
+    for _ in range(3):
+        fill(log, 10)
+        store.tick()
+    assert written() == 1
+    clock.advance(61_000)
+    store.tick()
+    assert written() == 2
+    before = len(cloud.requests)
+    store.tick()
+    assert len(cloud.requests) == before  # nothing was due
+
+
+def test_a_brokers_directory_is_not_tiered_and_a_tiered_one_does_not_become_a_brokers(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    with pylog.open(root, archive=str(tmp_path / "cloud")) as store:
+        store.create_topic("t", **TIERED)
+        store.create_topic("u")
+        fill(store.log("t"), 30)
+        store.tick()
+    with pytest.raises(IllegalStateError, match="only in the archive"):
+        plan_graduation(root)
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=8SSgzKVaS0qTG9g3Uu47gg\n")
+    with pylog.open(root) as store, pytest.raises(InvalidArgumentError, match="broker"):
+        store.alter_topic("u", remote_storage_enable=True)
 
 
 # ---- commands and the other ways into an archive ------------------------------------------------------------------------------

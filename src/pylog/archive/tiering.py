@@ -71,6 +71,9 @@ class TieredPartition:
                 self.upload()
             elif self._config.remote_log_delete_on_disable:
                 self._leave_archive()
+            if self._tier.takes_catalogue():  # for readers of the URL, at most once a minute
+                commit_topics(self._manager, self._tier.objects, [self._log.partition.topic])
+                self._tier.note_catalogue()
             retired = self._retire(now_ms)
             self._delete_objects(now_ms)
         except (ObjectStoreError, CorruptionError, IllegalStateError) as error:
@@ -98,7 +101,7 @@ class TieredPartition:
                     break
             done += 1
         if done:
-            commit_topics(self._manager, self._tier.objects, [self._log.partition.topic])
+            self._tier.note_changed()
         return done
 
     def _archived_end(self) -> int:

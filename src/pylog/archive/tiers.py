@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from pylog import trace
+from pylog import limits, trace
 from pylog.archive.archived_segments import segments_of, standing_segment, unreadable
 from pylog.archive.copied_manifest import CopiedManifest
 from pylog.archive.counted_objects import CountedObjects
@@ -51,6 +51,8 @@ class Tiers:
         self._partitions: dict[TopicPartition, PartitionTier] = {}
         self._objects: CountedObjects | None = None
         self.url: str | None = None
+        self.changed: set[str] = set()  # topics whose catalogue is older than their manifests
+        self.catalogued: dict[str, float] = {}  # when a topic's was written, in seconds of the clock
         self._left = ""  # why the archives of deleted topics could not be deleted
         if given is not None:
             self._objects = CountedObjects(opened_archive(given))
@@ -63,6 +65,9 @@ class Tiers:
         with self._guard:
             for key in [key for key in self._partitions if is_deleted(key.topic)]:
                 self._partitions.pop(key)
+        for topic in [topic for topic in {*self.changed, *self.catalogued} if is_deleted(topic)]:
+            self.changed.discard(topic)
+            self.catalogued.pop(topic, None)
 
     def objects(self) -> CountedObjects:
         """Returns the object store of the archive. Sends no request.
@@ -237,6 +242,23 @@ class PartitionTier:
         """Returns the lock of uploads, which is held as long as one segment takes."""
         assert self._manager.locks is not None
         return self._manager.locks.uploader(directory_name(self.key))
+
+    # ---- the topic's catalogue ---------------------------------------------------------------------------------------------
+
+    def note_changed(self) -> None:
+        """Notes that the catalogue of the topic is older than a manifest."""
+        self._tiers.changed.add(self.key.topic)
+
+    def takes_catalogue(self) -> bool:
+        """Returns whether the catalogue of the topic must be written now: it is older, and was not written in the last minute."""
+        last = self._tiers.catalogued.get(self.key.topic)
+        is_due = last is None or self._manager.clock.monotonic() - last >= limits.CATALOGUE_INTERVAL_S
+        return is_due and self.key.topic in self._tiers.changed
+
+    def note_catalogue(self) -> None:
+        """Notes that the catalogue of the topic was written."""
+        self._tiers.changed.discard(self.key.topic)
+        self._tiers.catalogued[self.key.topic] = self._manager.clock.monotonic()
 
     # ---- for the log ---------------------------------------------------------------------------------------------------------
 

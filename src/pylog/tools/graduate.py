@@ -142,6 +142,7 @@ def _planned(fs: FileSystem, store: Store, clock: Clock, node_id: int, logs: tup
     topics, ids = [], []
     numbers = highest_numbers(fs, store.path, clock)
     for topic in store.topics().values():
+        _check_complete(store, topic)
         topic_id, missing = _topic_id(fs, store.path, topic)
         ids += missing
         count = topic.partition_ids[-1] + 1
@@ -198,6 +199,16 @@ def _check_sound(root: str, found: Verification) -> None:
         first = next(each for each in found.affected if each.finding.kind not in HARMLESS)
         message = f"{root} has damage: {first.finding.message}; verify the directory to see all of it, and repair it first"
         raise CorruptionError(message, path=first.finding.path, position=first.finding.position, offset=first.first_offset)
+
+
+def _check_complete(store: Store, topic: Topic) -> None:
+    """Refuses a topic whose first records are only in pylog's archive: the broker would begin after them."""
+    for number in topic.partition_ids if topic.config.is_tiered else ():
+        log = store.log(topic.name, number)
+        if log.start_offset < log.local_start_offset:
+            offsets = f"offsets {log.start_offset} to {log.local_start_offset - 1} of {topic.name}-{number}"
+            message = f"{offsets} are only in the archive, where a broker would not find them"
+            raise IllegalStateError(f"{message}; restore the archive into a new directory, and graduate that", path=store.path)
 
 
 def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
