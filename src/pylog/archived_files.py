@@ -101,7 +101,7 @@ class ArchivedFolders:
         for segment, following in zip_longest(segments, segments[1:]):
             if reached < segment.base_offset:
                 files |= self._gap(name, reached, segment.base_offset)
-            files |= self._segment_files(key, segment, None if following is None else following.base_offset)
+            files |= segment_files(self._objects, key, segment, None if following is None else following.base_offset)
             reached = segment.end_offset
         active = f"{self._objects.url}/{name}/{file_name(end, LOG)}"
         epochs = sorted({epoch: start for each in reversed(segments) for epoch, start in each.epochs}.items())
@@ -132,20 +132,6 @@ class ArchivedFolders:
         log = MissingLog(url, name, first, end, "were damaged when the store was archived, and are not in the archive")
         none = RemoteEntry(0, small=lambda: None)
         return {file_name(first, LOG): RemoteEntry(MissingLog.size, log=log, next_base=end), file_name(first, INDEX): none}
-
-    def _segment_files(self, key: ArchivedPartition, segment: RemoteSegment, next_base: int | None) -> Folder:
-        log = ArchivedLog(self._objects, segment_key(key, segment.base_offset, segment.segment_id, LOG))
-        bundle = ArchivedBundle(self._objects, segment_key(key, segment.base_offset, segment.segment_id, INDEXES), segment)
-        vouched = Vouched(segment.end_offset, segment.max_timestamp)
-        files = {file_name(segment.base_offset, LOG): RemoteEntry(segment.size, log=log, vouched=vouched, next_base=next_base)}
-        for suffix, piece in _PIECES.items():
-            if piece in segment.indexes:
-                size = segment.indexes[piece].size
-                files[file_name(segment.base_offset, suffix)] = RemoteEntry(size, small=partial(bundle.piece, piece))
-        if documents.PRODUCER_SNAPSHOT in segment.indexes:
-            snapshot = partial(bundle.piece, documents.PRODUCER_SNAPSHOT)
-            files[file_name(segment.end_offset, SNAPSHOT)] = RemoteEntry(0, small=snapshot)
-        return files
 
 
 class ArchivedLog:
@@ -204,6 +190,22 @@ class ArchivedBundle:
             message = f"{self.url} does not have the checksum that its manifest has; its small files are made again from the log"
             raise CorruptionError(message, path=self.url, position=0)
         return data
+
+
+def segment_files(objects: ObjectStore, key: ArchivedPartition, segment: RemoteSegment, next_base: int | None) -> Folder:
+    """Returns the files of one archived segment, by name. Sends no request."""
+    log = ArchivedLog(objects, segment_key(key, segment.base_offset, segment.segment_id, LOG))
+    bundle = ArchivedBundle(objects, segment_key(key, segment.base_offset, segment.segment_id, INDEXES), segment)
+    vouched = Vouched(segment.end_offset, segment.max_timestamp)
+    files = {file_name(segment.base_offset, LOG): RemoteEntry(segment.size, log=log, vouched=vouched, next_base=next_base)}
+    for suffix, piece in _PIECES.items():
+        if piece in segment.indexes:
+            size = segment.indexes[piece].size
+            files[file_name(segment.base_offset, suffix)] = RemoteEntry(size, small=partial(bundle.piece, piece))
+    if documents.PRODUCER_SNAPSHOT in segment.indexes:
+        snapshot = partial(bundle.piece, documents.PRODUCER_SNAPSHOT)
+        files[file_name(segment.end_offset, SNAPSHOT)] = RemoteEntry(0, small=snapshot)
+    return files
 
 
 def _known(data: bytes) -> RemoteEntry:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from pylog import limits
-from pylog.archive.segment_files import segment_files
+from pylog.archived_files import segment_files
 from pylog.errors import ObjectStoreError, PylogError
 from pylog.fs import FILES, Vouched, parent_of
 from pylog.objects.layout import ArchivedPartition
