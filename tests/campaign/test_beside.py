@@ -25,7 +25,7 @@ OF_VALUES = {  # what has no files: values, errors, options, what a program impl
         "OffsetsConfig",
     ),
     *("ProducerBatch", "ProducerConfig", "Record", "RecordMetadata", "Snapshot", "Topic", "TopicConfig", "TopicPartition"),
-    *("TransactionsConfig", "KafkaTier"),
+    *("BatchBuilder", "TransactionsConfig", "KafkaTier"),
 }
 
 

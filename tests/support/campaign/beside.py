@@ -407,7 +407,7 @@ LOG: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("recovery_report",), facts),
     **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "delete_records", "truncate"), "writes"),
     **dict.fromkeys(("flush", "exclusively"), "writes, or keeps writers out"),
-    **dict.fromkeys(("config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
+    **dict.fromkeys(("config", "remote_offsets", "archived_end_offset", "local_start_offset"), "of another object"),
 }
 STORE: Final[dict[str, Read | str]] = {
     "check": check,

@@ -344,6 +344,7 @@ ROWS: Final[dict[type, dict[str, Call | str]]] = {
         "flush": flush,
         "config": "gives another object, which reads the catalog: the rows of `alter_topic` read it",
         "remote_offsets": "of a broker's remote tier: tests/test_tiered.py",
+        **dict.fromkeys(("archived_end_offset", "local_start_offset"), "of an archive: tests/objects"),
     },
     pylog.Store: {
         **{name: NOT_CHANGING for name, row in STORE.items() if callable(row)},

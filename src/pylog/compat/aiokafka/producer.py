@@ -272,7 +272,7 @@ class AIOKafkaProducer:
             partition: the number of its partition.
 
         Raises:
-            As `send`.
+            PylogError: as `send`.
         """
         self._started()
         chosen = await self._partition(topic, partition, None)
