@@ -62,6 +62,29 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryObjects:
 # ---- what comes back -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pair("truncation", "compaction")
+@pytest.mark.parametrize("kept", [0, 20])
+def test_the_log_end_comes_back_where_a_truncation_has_left_no_record_before_it(tmp_path: Path, kept: int) -> None:
+    """Else the restored log gives offsets a second time, and the offsets of groups are beyond its end."""
+    with opened(tmp_path / "shop") as store:
+        store.create_topic("orders")
+        log = store.log("orders")
+        for number in range(kept):
+            log.append(b"%d" % number)
+        log.append_many([b"a", b"b", b"c"])
+        store.archive(f"file://{tmp_path}/archive", include_active=bool(kept))
+        log.truncate(kept + 2)  # cuts the batch of three
+        store.archive(include_active=True)
+        end = log.end_offset
+    pylog.restore(f"file://{tmp_path}/archive", tmp_path / "back")
+    with opened(tmp_path / "back") as store:
+        back = store.log("orders")
+        assert back.end_offset == end == kept + 2
+        assert back.append(b"next") == end
+        assert [record.value for record in back.records()] == [*(b"%d" % each for each in range(kept)), b"next"]
+        assert store.verify().ok
+
+
 def test_a_restored_directory_has_the_same_records_offsets_and_options(tmp_path: Path) -> None:
     filled(tmp_path / "shop")
     with opened(tmp_path / "shop") as store:

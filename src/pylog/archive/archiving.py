@@ -340,6 +340,7 @@ class _Run:
         if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, before, contents):
             return None
         retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in plan.retired)
+        segments = tuple(sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset))
         manifest = Manifest(
             store_id=self._settings.store_id,
             writer=self._settings.writer,
@@ -350,8 +351,9 @@ class _Run:
             partition=work.key.partition,
             log_end_offset=before.end_offset,
             start_offset=before.start_offset,
-            segments=tuple(sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)),
+            segments=segments,
             retired=(*(() if known is None else known.retired), *retired),
+            empty_to=_empty_to(before, segments),
         )
         if known is not None and _same(known, manifest):
             return known
@@ -424,6 +426,15 @@ def _is_still(uploaded: RemoteSegment, local: LocalSegment | None) -> bool:
     return local is not None and is_same(uploaded, local if local.digest is not None else local._replace(digest=uploaded.digest))
 
 
+def _empty_to(state: LogState, archived: tuple[RemoteSegment, ...]) -> int:
+    """Returns the log end if no record lies between the archived segments and it, as after a truncation; else 0."""
+    active = state.active
+    if active is None or state.active_size:
+        return 0
+    end = max([state.start_offset, *(each.end_offset for each in archived[-1:])])
+    return state.end_offset if end >= active.base_offset else 0
+
+
 def _whole_until(manifest: Manifest) -> int:
     """Returns the end of the segments that follow one another from the log start: a damaged one ends them."""
     end = manifest.start_offset
@@ -431,7 +442,7 @@ def _whole_until(manifest: Manifest) -> int:
         if segment.base_offset > end:
             break
         end = max(end, segment.end_offset)
-    return end
+    return manifest.end_offset if not manifest.segments or end == manifest.segments[-1].end_offset else end
 
 
 def _local(state: LogState, manifest: Manifest | None) -> list[LocalSegment]:

@@ -216,7 +216,8 @@ class PartitionTier:
     def _following(self, document: Manifest | None, taken: int) -> Manifest:
         identity, now_ms = self._tiers.identity(), self._manager.clock.now_ms()
         if document is not None:
-            return msgspec.structs.replace(document, version=taken + 1, writer=identity.writer, written_ms=now_ms)
+            written = {"version": taken + 1, "writer": identity.writer, "written_ms": now_ms}
+            return msgspec.structs.replace(document, **written, empty_to=0)  # only `store.archive` looks for that
         topic, topic_id, partition = self.partition()
         return Manifest(
             store_id=identity.store_id,

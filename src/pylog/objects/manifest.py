@@ -106,6 +106,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         start_offset: the log start. Records before it are deleted, even if a segment has them.
         segments: in the order of their offsets; none overlap.
         retired: segments whose objects are still there, and are deleted after a delay.
+        empty_to: offsets from the last segment to before this one have no record: a truncation left the log empty there.
         crc32c: of all that, eight hexadecimal digits.
     """
 
@@ -121,12 +122,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: Offset = 0
     segments: tuple[RemoteSegment, ...] = ()
     retired: tuple[Retired, ...] = ()
+    empty_to: Offset = 0
     crc32c: str = ""
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last archived record; the log start if there is none."""
-        return max(self.segments[-1].end_offset, self.start_offset) if self.segments else self.start_offset
+        """The offset that the next record gets after a restore."""
+        return max(self.start_offset, self.empty_to, *(each.end_offset for each in self.segments[-1:]))
 
     @property
     def size(self) -> int:

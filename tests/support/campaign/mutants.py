@@ -36,7 +36,20 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 _AGAIN = "no workload tries a deletion again on a full disk: tests/test_store.py does, and sees the order of the calls"
 
 _COPIES = "only the backup before a repair copies whole files: tests/tools make its calls fail"
+_RESTORE = "no workload restores an archive: tests/objects/test_archive.py stops one at each request; no test loses power in one"
+_OBJECTS = "where the system has no links: an archive in a directory there is tried by no workload"
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
+
+_OF_ARCHIVES = {
+    "rename 1 in pylog.fs.object_files._linked": _OBJECTS,
+    "rename 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
+    "sync 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore._begin": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore._restore": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore.run": _RESTORE,
+    "sync_directory 2 in pylog.restoring._Restore._restore": _RESTORE,
+}
 
 # Calls that nobody misses, by their place and their number there: what does the same for a crash.
 NOT_NEEDED_AFTER_A_CRASH = {
@@ -46,6 +59,7 @@ NOT_NEEDED_AFTER_A_CRASH = {
     "sync_directory 1 in pylog.log.maintenance.trimming._remove_indexes": "leader epochs are replaced next, in that directory",
     "sync 1 in pylog.fs.extents.copy_file": _COPIES,
     "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
+    **_OF_ARCHIVES,
 }
 
 IN_NO_WORKLOAD = {
@@ -53,6 +67,7 @@ IN_NO_WORKLOAD = {
     "sync 1 in pylog.fs.extents.copy_file": _COPIES,
     "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
     "sync_directory 1 in pylog.topics.changes.TopicChanges._decide": _AGAIN,
+    **_OF_ARCHIVES,
 }
 
 

@@ -22,6 +22,10 @@ TESTS = ("test_store.py", "test_config.py", "log/test_golden.py", "log/test_reco
 EXTRAS = {
     "cli": "import sys; from pylog.cli import main; sys.argv = ['pylog', '--help']; main()",
     "ui": "from pylog.ui.server import WindowServer; print(WindowServer.__name__)",
+    "objects": (
+        "import obstore, pylog; store = pylog.open('shop'); store.create_topic('t'); _ = store.log('t').append(b'x');"
+        " print(store.archive('file:///' + __import__('os').getcwd().lstrip('/') + '/archive', include_active=True).url)"
+    ),
     "spark": "import pyspark.sql.datasource, pylog.spark, pyspark_pylog; print(pyspark_pylog.DefaultSource.name())",
 }
 TEST_TOOLS = ("pytest>=9", "hypothesis>=6.140", "psutil>=7")
