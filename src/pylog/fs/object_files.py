@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pylog.fs import ownership
+from pylog.fs.open_files import opening
 from pylog.fs.system import reported
 
 TEMPORARY = ".tmp"
@@ -35,7 +37,7 @@ def read_range(path: str, start: int, end: int) -> bytes | None:
     """Returns bytes of a file, fewer at its end; None if there is no file."""
     with reported("read", path, start):
         try:
-            with open(path, "rb") as file:
+            with io.BufferedReader(opening(io.FileIO, path)) as file:
                 file.seek(start)
                 return file.read(end - start)
         except _NO_FILE:
@@ -46,7 +48,7 @@ def read_whole(path: str) -> tuple[bytes, FileFacts] | None:
     """Returns a file's content, and its facts; None if there is no file."""
     with reported("read", path):
         try:
-            with open(path, "rb") as file:
+            with io.BufferedReader(opening(io.FileIO, path)) as file:
                 return file.read(), _facts(os.fstat(file.fileno()))
         except _NO_FILE:
             return None
@@ -139,7 +141,7 @@ def _make_directories(root: str, directory: str) -> None:
 
 
 def _sync(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = opening(os.open, directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -149,7 +151,8 @@ def _sync(directory: str) -> None:
 @contextlib.contextmanager
 def _turn(root: str) -> Iterator[None]:
     """Lets one process at a time compare a file and replace it."""
-    descriptor = os.open(os.path.join(root, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, ownership.FILE_MODE)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    descriptor = opening(os.open, os.path.join(root, _LOCK), flags, ownership.FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -182,7 +185,7 @@ def walk(directory: str) -> Iterator[tuple[str, FileFacts]]:
 def _entries(directory: str) -> list[os.DirEntry[str]]:
     with reported("list", directory):
         try:
-            with os.scandir(directory) as entries:
+            with opening(os.scandir, directory) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except _NO_FILE:
             return []
