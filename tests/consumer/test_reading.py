@@ -113,7 +113,7 @@ def test_a_poll_waits_for_records_of_another_writer_as_long_as_it_may(consumer: 
     assert 250 <= clock.now_ms() - before < 260
     after(clock, 20, lambda: append(store, 1, range(10, 12)))
     assert values(consumer.poll(timeout_ms=1_000)) == {1: [10, 11]}
-    assert clock.now_ms() - before < 300
+    assert clock.now_ms() - before < 320  # twenty naps of a hundredth of the silence
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_polls_check_files_less_often_after_many_empty_ones_and_often_again_afte
     monkeypatch.setattr(clock, "sleep", lambda seconds: (naps.append(seconds), sleep(seconds)))
     for _ in range(110):
         assert consumer.poll(timeout_ms=1_000) == {}
-    assert max(naps[:1_000]) == 0.001
+    assert max(naps[:150]) <= 0.001
     assert naps[-2] == 0.01
     append(store, 1, range(10, 12))
     assert values(consumer.poll(timeout_ms=1_000)) == {1: [10, 11]}

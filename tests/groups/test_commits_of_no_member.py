@@ -12,7 +12,7 @@ from pylog import NonEmptyGroupError, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.member import GroupMember
 from pylog.groups.members_file import MEMBERS_FILE
-from pylog.offsets.store import offset_manager_of
+from pylog.internal_topic import InternalTopic
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.groups.members import member_of
@@ -102,17 +102,16 @@ def test_a_member_that_joins_while_a_commit_waits_for_the_lock_keeps_it_out(
     store: Store, fs: _Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.offsets.commit("g", {T0: 1})
-    manager, due = offset_manager_of(store.offsets), [True]
-    commit = manager.with_partition
+    due, on_partition = [True], InternalTopic.on_partition
     with _opened(fs) as other:
 
-        def late(group: str, action: Any) -> Any:
+        def late(*given: Any, **named: Any) -> Any:
             if due:
                 due.clear()
                 _joined(other)
-            return commit(group, action)
+            return on_partition(*given, **named)
 
-        monkeypatch.setattr(manager, "with_partition", late)
+        monkeypatch.setattr(InternalTopic, "on_partition", late)
         with pytest.raises(NonEmptyGroupError):
             store.offsets.commit("g", {T0: 2})
     assert store.offsets.position("g", T0) == 1

@@ -6,6 +6,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -367,7 +368,7 @@ def test_recovery_ends_with_records_that_were_written_or_with_an_error_of_pylogs
 
 
 @pytest.mark.slow
-def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
+def test_no_line_of_recovery_is_left_that_none_of_these_comes_to(tmp_path: Path) -> None:
     lines = Lines([*(code for module in RECOVERY for code in codes_of(module)), *(method.__code__ for method in PREPARATION)])
     with traced(lines):
         for closed in (True, False):
@@ -382,7 +383,23 @@ def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
         fs = WhereNoSealIsWritten(image=a_log(closed=True))
         a_truncation_that_failed_after_a_brokers_segment(fs)
         recover(fs)
+        a_log_whose_first_records_are_in_an_archive(tmp_path)
     assert lines.left() == []
+
+
+def a_log_whose_first_records_are_in_an_archive(path: Path) -> None:
+    """Opened once more after a tick has moved them there, and read from the archive alone."""
+    archive = f"file://{path}/archive"
+    for _ in range(2):
+        with pylog.open(path / "data", archive=archive) as store:
+            store.create_topic("tiered", exist_ok=True, remote_storage_enable=True, local_retention_bytes=0, segment_bytes=1000)
+            store.log("tiered").append_many([b"x" * 600])
+            store.log("tiered").append_many([b"x" * 600])
+            store.tick()
+            assert store.log("tiered").read(0).value == b"x" * 600
+            store.archive()
+    with pylog.open(archive, "r") as store:
+        assert store.log("tiered").read(0).value == b"x" * 600
 
 
 class BesideABroker(MemoryFileSystem):
