@@ -168,6 +168,7 @@ class Queries:
         self, offsets: Any, *, columns: Sequence[str] = DEFAULT_COLUMNS, isolation_level: str = "read_uncommitted"
     ) -> pa.Table:
         """Returns the records at some offsets, as `Log.read_many`."""
+        self._gate.check()
         committed = check_scan(columns, isolation_level, 1)
         wanted = many_offsets.offsets_of(offsets)
 
