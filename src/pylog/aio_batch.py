@@ -50,9 +50,9 @@ class BatchBuilder:
 
     >>> batch = BatchBuilder(limit=200)
     >>> batch.append(value=bytes(100))
-    BatchRecord(offset=0, timestamp=None, size=108, crc=None)
+    BatchRecord(offset=0, timestamp=None, size=109, crc=None)
     >>> batch.append(value=bytes(100)) is None, batch.record_count(), batch.size()
-    (True, 1, 169)
+    (True, 1, 170)
     """
 
     def __init__(self, limit: int) -> None:

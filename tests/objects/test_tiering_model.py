@@ -216,4 +216,4 @@ TestTieredLog.settings = settings(max_examples=12, stateful_step_count=20, deadl
 
 @pytest.mark.slow
 class TestTieredLogForLong(TieredLog.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -116,7 +116,7 @@ def test_nothing_from_a_log_becomes_markup(shop: Path) -> None:
 
 def test_no_name_path_reason_or_error_becomes_markup_wherever_it_stands() -> None:
     range_ = DamagedRange(f"/data/{EVIL}/{EVIL}", 0, 10, 3, 5, EVIL)
-    partition = PartitionStats(TopicPartition(EVIL, 0), EVIL, 0, 9, Stats(), [], [range_], EVIL)
+    partition = PartitionStats(TopicPartition(EVIL, 0), EVIL, 0, 9, range(0), Stats(), [], [range_], EVIL)
     stats = Stats()
     stats.batch_bytes.add(np.array([10]))
     stats.codecs[EVIL].batches = 1

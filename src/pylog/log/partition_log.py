@@ -373,7 +373,11 @@ class PartitionLog:
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
         ends = (slot.published_position, slot.header_digest) if slot is not None and known else None
         found = self.recovery_report, ends, mine.compacted_to
-        return Partition(mine.fs, self.partition, self.directory, state, mine.writable, quiet, *found, both=seen.local and seen)
+        start = slot.log_start_offset if slot is not None and mine.tier() is not None else 0
+        both = seen.local and seen
+        return Partition(
+            mine.fs, self.partition, self.directory, state, mine.writable, quiet, *found, both=both, tiered_start=start
+        )
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 

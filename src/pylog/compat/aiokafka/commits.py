@@ -17,8 +17,8 @@ def commit_structure_validate(offsets: Mapping[TopicPartition, Any]) -> dict[Any
     Raises:
         ValueError: there are none, or one has another form. TypeError: a key is no partition, or a text is none.
 
-    >>> commit_structure_validate({TopicPartition("orders", 0): (7, "note")})
-    {TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset=7, metadata='note', leader_epoch=None)}
+    >>> commit_structure_validate({TopicPartition("orders", 0): (7, "note")})[TopicPartition("orders", 0)].metadata
+    'note'
     """
     if not offsets or not isinstance(offsets, dict):
         raise ValueError(f"offsets={offsets!r} is not a dict with offsets by partition")

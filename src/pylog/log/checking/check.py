@@ -204,7 +204,7 @@ def _check_start(partition: Partition, ends: CheckpointedOffsets, log_start: int
     epochs, _ = partition.epochs()
     first = next((segment for segment, _ in partition.segments()), None)
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
-        log_start = max(log_start, _start_now(partition, ends))  # it may have been raised since
+        log_start = max(log_start, _start_now(partition, ends), partition.tiered_start)  # it may have been raised since
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
         offset = epochs[0].start_offset
         if partition.both is not None:

@@ -55,6 +55,7 @@ class Partition(NamedTuple):
         compacted_to: compaction may have reached this offset: gaps between segments below it are no loss.
         still: prevents changes by threads of this process too; yields False if one of them is compacting it.
         both: of a tiered log, the state of both tiers; else None.
+        tiered_start: of a log that was tiered, its start in the header: the archive's start is raised first; else 0.
     """
 
     fs: FileSystem
@@ -68,6 +69,7 @@ class Partition(NamedTuple):
     compacted_to: int = 0
     still: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
     both: LogState | None = None
+    tiered_start: int = 0
 
     def whole(self) -> Partition:
         """Returns the partition with its archived segments."""
