@@ -98,10 +98,8 @@ def _chosen(manager: LogManager, names: Iterable[str] | None) -> list[Topic]:
     """Returns the topics to archive: internal ones last."""
     every = manager.current_topics()
     chosen = list(every) if names is None else [*items_of("topics", names, "names")]
-    for name in chosen:
-        if name not in every:
-            manager.topic(name)  # raises, and names some that exist
-    return sorted((every[name] for name in dict.fromkeys(chosen)), key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name))
+    found = [every.get(name) or manager.topic(name) for name in dict.fromkeys(chosen)]  # of which the second raises
+    return sorted(found, key=lambda topic: (topic.name in INTERNAL_TOPICS, topic.name))
 
 
 class LogChanged(Exception):  # noqa: N818 - never leaves this module
@@ -237,9 +235,9 @@ class _Run:
             state = work.log.snapshot(committed=True, wait=True)
             newest = manifests_of(self._objects, work.archived).newest()
             plan = self._plan(work, state, newest)
-            contents: list[Content] = []
+            contents, deleted = list[Content](), set[int]()
             try:
-                self._upload_some(work, state, plan, findings, contents)
+                self._upload_some(work, state, plan, findings, contents, deleted)
                 manifest = self._commit(work, newest, state, plan, contents)
             except LogChanged:
                 manifest = None
@@ -250,7 +248,7 @@ class _Run:
                 continue
             segments += len(contents)
             size += sum(content.segment.size for content in contents)
-            if len(contents) + len(findings) >= len(plan.missing):
+            if len(contents) + len(findings) + len(deleted) >= len(plan.missing):
                 end = _whole_until(manifest)
                 if segments:
                     facts = {"url": self._objects.url, "segments": segments, "bytes": size, "end": end}
@@ -264,9 +262,17 @@ class _Run:
         return IllegalStateError(message, path=self._manager.path)
 
     def _upload_some(
-        self, work: _PartitionToArchive, state: LogState, plan: Plan, findings: list[Finding], contents: list[Content]
+        self,
+        work: _PartitionToArchive,
+        state: LogState,
+        plan: Plan,
+        findings: list[Finding],
+        contents: list[Content],
+        deleted: set[int],
     ) -> None:
         """Uploads missing segments, up to some size, and adds them to `contents`. A damaged one is left out, and reported once.
+
+        Base offsets of segments whose records are deleted meanwhile are added to `deleted`.
 
         Raises:
             LogChanged: a segment was deleted or replaced while it was read.
@@ -278,6 +284,9 @@ class _Run:
             if segment.path in known:
                 continue
             content = self._content(work, state, Candidate(segment, local.end_offset))
+            if content is None:
+                deleted.add(local.base_offset)
+                continue
             if not isinstance(content, Content):
                 findings.append(self._refused(work, segment, content.position, content.end, content.offset, content.why))
                 continue
@@ -288,15 +297,19 @@ class _Run:
             if sum(each.segment.size for each in contents) >= _COMMIT_BYTES:
                 break
 
-    def _content(self, work: _PartitionToArchive, state: LogState, candidate: Candidate) -> Content | Damage:
+    def _content(self, work: _PartitionToArchive, state: LogState, candidate: Candidate) -> Content | Damage | None:
+        """Returns what is uploaded; None if all of its records were deleted meanwhile."""
         segment = candidate.segment
         fs = self._manager.fs if segment.vouched is None else segment.fs  # of a tiered topic that gets a second archive
         try:
             content = content_of(fs, candidate)
         except StorageFailedError as error:
-            if work.log.snapshot(wait=True).version == state.version:
+            now = work.log.snapshot(wait=True)
+            if candidate.end_offset <= now.start_offset:
+                return None
+            if now.version == state.version:
                 raise
-            raise LogChanged from error  # retention, a truncation or a compaction has deleted its file
+            raise LogChanged from error  # a truncation or a compaction has deleted its file
         if isinstance(content, Damage) and work.log.snapshot(wait=True).version != state.version:
             raise LogChanged  # it may have replaced the file
         return content
@@ -337,10 +350,13 @@ class _Run:
         self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
         known, now_ms = newest.document, self._manager.clock.now_ms()
+        start = work.log.snapshot(wait=True).start_offset if contents else before.start_offset
         if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, before, contents):
             return None
-        retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in plan.retired)
-        segments = tuple(sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset))
+        found = sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)
+        segments = tuple(each for each in found if each.end_offset > start)
+        deleted = (*plan.retired, *(each for each in found if each.end_offset <= start))
+        retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in deleted)
         manifest = Manifest(
             store_id=self._settings.store_id,
             writer=self._settings.writer,
@@ -350,7 +366,7 @@ class _Run:
             topic_id=work.archived.topic_id,
             partition=work.key.partition,
             log_end_offset=before.end_offset,
-            start_offset=before.start_offset,
+            start_offset=start,
             segments=segments,
             retired=(*(() if known is None else known.retired), *retired),
             empty_to=_empty_to(before, segments),
@@ -369,12 +385,15 @@ class _Run:
         return manifest
 
     def _still(self, work: _PartitionToArchive, before: LogState, contents: list[Content]) -> bool:
-        """Returns whether the log still has the uploaded segments: it may have been truncated or compacted meanwhile."""
+        """Returns whether the log was not truncated or compacted meanwhile. Segments below its start now may be deleted."""
         state = work.log.snapshot(wait=True)
         if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
             return False
         local = {each.base_offset: each for each in _local(state, None)}
-        return all(_is_still(each.segment, local.get(each.segment.base_offset)) for each in contents)
+        return all(
+            each.segment.end_offset <= state.start_offset or _is_still(each.segment, local.get(each.segment.base_offset))
+            for each in contents
+        )
 
     def commit_store(self) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
