@@ -161,6 +161,7 @@ CALLS: Final[dict[str, Call]] = {
     "follow": lambda store: next(iter(store.log("t").follow(20, timeout_ms=1000))),
     "facts": lambda store: (store.log("t").durable_offset, store.log("t").config, store.log("t").recovery_report),
     "remote_offsets": lambda store: store.log("t").remote_offsets,
+    "tiers": lambda store: (store.log("t").local_start_offset, store.log("t").archived_end_offset),
     "start_and_end_offsets": lambda store: (store.start_and_end_offsets([PLACE]), store.recovery_report),
     "read_many": lambda store: store.log("t").read_many([39, 0, *range(10, 30)]),
     "offset_for_timestamp": lambda store: store.log("t").offset_for_timestamp(0),
