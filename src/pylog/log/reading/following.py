@@ -63,7 +63,7 @@ def wait(
 class Naps:
     """Pauses between two checks for new records, which grow with the time since the last record.
 
-    In a steady stream each record is noticed within a millisecond. After a second of silence the checks cost almost no processor
+    In a steady stream each record is noticed within a millisecond. After a second of silence the checks cost little processor
     time; the delay is a hundredth of the silence, and 10 ms at most.
 
     Args:
