@@ -373,8 +373,7 @@ class PartitionLog:
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
         ends = (slot.published_position, slot.header_digest) if slot is not None and known else None
         found = self.recovery_report, ends, mine.compacted_to
-        start = slot.log_start_offset if slot is not None and mine.tier() is not None else 0
-        both = seen.local and seen
+        both, start = seen.local and seen, 0 if slot is None or mine.tier() is None else slot.log_start_offset
         return Partition(
             mine.fs, self.partition, self.directory, state, mine.writable, quiet, *found, both=both, tiered_start=start
         )
