@@ -350,9 +350,10 @@ class _Run:
         self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
         known, now_ms = newest.document, self._manager.clock.now_ms()
-        start = work.log.snapshot(wait=True).start_offset if contents else before.start_offset
-        if contents and work.log.snapshot(wait=True).version != before.version and not self._still(work, before, contents):
+        state = work.log.snapshot(wait=True) if contents else before
+        if state.version != before.version and not _still(state, before, contents):
             return None
+        start = state.start_offset
         found = sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)
         segments = tuple(each for each in found if each.end_offset > start)
         deleted = (*plan.retired, *(each for each in found if each.end_offset <= start))
@@ -383,17 +384,6 @@ class _Run:
         if tier is not None:
             tier.note(manifest)
         return manifest
-
-    def _still(self, work: _PartitionToArchive, before: LogState, contents: list[Content]) -> bool:
-        """Returns whether the log was not truncated or compacted meanwhile. Segments below its start now may be deleted."""
-        state = work.log.snapshot(wait=True)
-        if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
-            return False
-        local = {each.base_offset: each for each in _local(state, None)}
-        return all(
-            each.segment.end_offset <= state.start_offset or _is_still(each.segment, local.get(each.segment.base_offset))
-            for each in contents
-        )
 
     def commit_store(self) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
@@ -438,6 +428,17 @@ def _entry(topic: Topic) -> ArchivedTopic:
 def _same(known: Manifest, other: Manifest) -> bool:
     """Returns whether a manifest has nothing new: then it is not written."""
     return (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)
+
+
+def _still(state: LogState, before: LogState, contents: list[Content]) -> bool:
+    """Returns whether the log was not truncated or compacted meanwhile. Segments below its start now may be deleted."""
+    if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
+        return False
+    local = {each.base_offset: each for each in _local(state, None)}
+    return all(
+        each.segment.end_offset <= state.start_offset or _is_still(each.segment, local.get(each.segment.base_offset))
+        for each in contents
+    )
 
 
 def _is_still(uploaded: RemoteSegment, local: LocalSegment | None) -> bool:

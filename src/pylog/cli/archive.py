@@ -56,7 +56,7 @@ def archive(
         include_active: Seal the active segments first, so that all records are archived.
         verify_uploads: Read each object again and compare it.
         rate_limit: Send at most this many megabytes per second.
-        region: RegionOption of an S3 bucket.
+        region: Region of an S3 bucket.
         endpoint: URL of a server that is not the provider's own.
         account: Name of an Azure storage account.
         anonymous: Send no credentials.
@@ -95,7 +95,7 @@ def backup(
             first run.
         verify_uploads: Read each object again and compare it.
         rate_limit: Send at most this many megabytes per second.
-        region: RegionOption of an S3 bucket.
+        region: Region of an S3 bucket.
         endpoint: URL of a server that is not the provider's own.
         account: Name of an Azure storage account.
         anonymous: Send no credentials.

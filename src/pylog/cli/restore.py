@@ -49,7 +49,7 @@ def restore(
         topic: Restore only this topic. Can be repeated.
         as_of: Restore the archive as it was at this time, such as 2026-11-01T12:00 (UTC), or a duration before now, such as P1D.
         old: Path of the directory that was archived, if it still exists. Its log ends show what is missing.
-        region: RegionOption of an S3 bucket.
+        region: Region of an S3 bucket.
         endpoint: URL of a server that is not the provider's own.
         account: Name of an Azure storage account.
         anonymous: Send no credentials.

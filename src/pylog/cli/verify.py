@@ -51,7 +51,7 @@ def verify(
         rate_limit: Read at most this many megabytes per second.
         deep: Of an archive: read all objects and compare their checksums.
         orphans: Of an archive: list objects that no manifest names, as a crash leaves them.
-        region: RegionOption of an S3 bucket.
+        region: Region of an S3 bucket.
         endpoint: URL of a server that is not the provider's own.
         account: Name of an Azure storage account.
         anonymous: Send no credentials.

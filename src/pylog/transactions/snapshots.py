@@ -125,7 +125,6 @@ class SnapshotTaker:
         self._logs: dict[TopicPartition, PartitionLog] = {}  # of a store that is open for reading
         self._known = _TopicList(None, {})
         self._unwritten: dict[str, object] = {}  # what was read of a partition that no pylog has written to, by its directory
-        self._written: set[str] = set()  # directories of partitions that pylog has written to
 
     def take(self, topics: Iterable[str] | None, groups: Iterable[str] | None) -> Snapshot:
         """See `Store.snapshot`."""
@@ -184,7 +183,7 @@ class SnapshotTaker:
             return known
         by_name = find_topics(fs, path)
         found = _TopicList({name: topic.partition_ids for name, topic in by_name.items()} if data is None else data, by_name)
-        self._known, self._unwritten, self._written = found, {}, set()
+        self._known, self._unwritten = found, {}
         return found
 
     def _seen(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, LogState]]:
