@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pylog.archive.verifying import verify_archive
 from pylog.clock import ManualClock
 from pylog.objects import open_objects
 from pylog.objects.directory_objects import DirectoryObjects
-from support.objects import AFTER, BEFORE, MemoryObjects
+from support.objects import AFTER, BEFORE, MemoryObjects, every_url
 
 NOW = 1_700_000_000_000
 ORDERS = TopicPartition("orders", 0)
@@ -51,12 +51,10 @@ def logs_of(path: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryObjects:
+def memory() -> Iterator[MemoryObjects]:
     """An archive in memory, for any URL."""
-    objects = MemoryObjects()
-    monkeypatch.setattr("pylog.objects.opening.open_objects", lambda url, **_: objects)
-    monkeypatch.setattr("pylog.restoring.open_objects", lambda url, **_: objects)
-    return objects
+    with every_url(MemoryObjects()) as objects:
+        yield objects
 
 
 # ---- what comes back -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 import pylog
 from support.golden import data as golden_data
-from support.objects import MemoryObjects
+from support.objects import MemoryObjects, every_url
 
 PARTITIONS = {"2.8.2": 74, "3.9.1": 59, "4.3.0": 84}
 
@@ -41,13 +41,11 @@ def differences(case: golden_data.GoldenCase, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(PARTITIONS))
-def test_a_brokers_directories_are_restored_byte_for_byte(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_brokers_directories_are_restored_byte_for_byte(version: str, tmp_path: Path) -> None:
     count, found = 0, []
     for number, case in enumerate(case for case in golden_data.cases(version) if case.partitions):
-        objects = MemoryObjects()
-        monkeypatch.setattr("pylog.objects.opening.open_objects", lambda url, objects=objects, **_: objects)
-        monkeypatch.setattr("pylog.restoring.open_objects", lambda url, objects=objects, **_: objects)
-        found += differences(case, tmp_path / str(number))
+        with every_url(MemoryObjects()):
+            found += differences(case, tmp_path / str(number))
         count += len(case.partitions)
     assert count == PARTITIONS[version]
     assert not [each for each in found if each.endswith("differs")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import pylog
 from pylog.archive.verifying import verify_archive
 from pylog.clock import ManualClock
-from support.objects import AFTER, BEFORE, MemoryObjects
+from support.objects import AFTER, BEFORE, MemoryObjects, every_url
 
 NOW = 1_700_000_000_000
 
@@ -27,14 +27,11 @@ class Archives(RuleBasedStateMachine):
     def begin(self) -> None:
         self.path = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.objects, self.clock, self.restores = MemoryObjects(), ManualClock(NOW), 0
-        self.patches = [
-            mock.patch(name, return_value=self.objects)
-            for name in ("pylog.objects.opening.open_objects", "pylog.restoring.open_objects")
-        ]
-        for patch in self.patches:
-            patch.start()
+        self.patches = ExitStack()
+        self.patches.enter_context(every_url(self.objects))
         self.records: dict[int, bytes] = {}
         self.start = self.end = self.archived_end = 0
+        self.is_copy = False  # restored, and did not archive yet: the archive then refuses other records than its own
         self.directory = self.path / "shop"
         self.store = self.opened()
         self.store.create_topic("orders", segment_bytes=400, retention_ms=-1)
@@ -45,8 +42,7 @@ class Archives(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
-            for patch in self.patches:
-                patch.stop()
+            self.patches.close()
             shutil.rmtree(self.path)
 
     @rule(count=st.integers(1, 12))
@@ -67,6 +63,8 @@ class Archives(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         end = self.start + int(share * (self.end - self.start))
+        if self.is_copy:
+            end = max(end, self.archived_end)
         self.store.log("orders").truncate(end)
         self.end, self.archived_end = end, min(end, self.archived_end)
         self.records = {offset: value for offset, value in self.records.items() if offset < end}
@@ -87,7 +85,7 @@ class Archives(RuleBasedStateMachine):
         else:
             (mine,) = [each for each in report.partitions if each.partition.topic == "orders"]
             assert mine.archived_end_offset == self.end or not whole
-            self.archived_end = mine.archived_end_offset
+            self.archived_end, self.is_copy = mine.archived_end_offset, False
         finally:
             self.objects.fault = lambda request, key: None
 
@@ -113,7 +111,7 @@ class Archives(RuleBasedStateMachine):
             self.store.close()
             shutil.rmtree(copy)
             pylog.restore("s3://any", copy)
-            self.directory, self.archived_end = copy, self.end
+            self.directory, self.archived_end, self.is_copy = copy, self.end, True
             self.store = self.opened()
             assert (self.store.log("orders").start_offset, self.store.log("orders").end_offset) == (self.start, self.end)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
+import pylog.archive.opened
+import pylog.objects.kafka_tier
+import pylog.restoring
 from pylog.errors import (
     ObjectConflictError,
     ObjectExistsError,
@@ -17,6 +22,7 @@ from pylog.objects import ObjectInfo
 from pylog.objects.objects import Data, check_key
 
 BEFORE, AFTER, SHORT, WHOLE = "fails before", "fails after doing it", "short body", "200 for a range"
+OPENERS = (pylog.archive.opened, pylog.objects.kafka_tier, pylog.objects.opening, pylog.restoring)  # that have `open_objects`
 Fault = Callable[[str, str], str | None]  # request, key -> what goes wrong with it
 
 
@@ -103,3 +109,12 @@ class MemoryObjects:
 
     def _info(self, key: str) -> ObjectInfo:
         return ObjectInfo(key, len(self.objects[key]), self._etag(key), self.times.get(key, 0))
+
+
+@contextmanager
+def every_url(objects: MemoryObjects) -> Iterator[MemoryObjects]:
+    """Has every URL lead to these objects."""
+    with ExitStack() as stack:
+        for module in OPENERS:
+            stack.enter_context(mock.patch.object(module, "open_objects", return_value=objects))
+        yield objects

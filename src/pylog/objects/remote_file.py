@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, NoReturn, Protocol
 from weakref import ref
 
@@ -22,27 +22,44 @@ from pylog.objects.ranges import RangeSource
 LogBytes = memoryview | bytes
 
 
-class _Pool:
-    """The threads that read blocks, of this process."""
+class _Readers:
+    """The threads that read blocks, of this process. One is started where blocks wait, and ends when none waits any more."""
 
     def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
-        self._guard = threading.Lock()
+        self.forked()
         on_fork(self)
 
     def forked(self) -> None:
         """Has the child start its own threads."""
-        self._executor, self._guard = None, threading.Lock()
+        self._guard = threading.Lock()
+        self._waiting: deque[tuple[Future[LogBytes], Callable[[], LogBytes]]] = deque()
+        self._threads: set[threading.Thread] = set()
 
     def submit(self, call: Callable[[], LogBytes]) -> Future[LogBytes]:
-        """Runs a call in one of the threads."""
+        """Runs a call in one of the threads. Starting one costs little beside a request."""
+        future: Future[LogBytes] = Future()
         with self._guard:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(limits.REMOTE_THREADS, thread_name_prefix="pylog-objects")
-            return self._executor.submit(call)
+            self._waiting.append((future, call))
+            if len(self._threads) < limits.REMOTE_THREADS:
+                thread = threading.Thread(target=self._read, name="pylog-objects")
+                thread.start()
+                self._threads.add(thread)  # the thread needs the guard before it can end
+        return future
+
+    def _read(self) -> None:
+        while True:
+            with self._guard:
+                if not self._waiting:
+                    self._threads.discard(threading.current_thread())
+                    return
+                future, call = self._waiting.popleft()
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the block raises it
+                future.set_exception(error)
 
 
-POOL: Final = _Pool()
+READERS: Final = _Readers()
 
 
 class Block:
@@ -58,7 +75,7 @@ class Block:
         self.end = end
         self._source = source
         self._process = process_id()
-        self._future = POOL.submit(lambda: source.read(start, end))
+        self._future = READERS.submit(lambda: source.read(start, end))
 
     def data(self) -> LogBytes:
         """Waits for the bytes. A child that was forked meanwhile reads them itself."""
