@@ -76,7 +76,7 @@ class Background:
         self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
         self._due: dict[object, float] = {}
         self._now = 0.0  # sum of the thread's waits, so a task is late only by the time that tasks take
-        self._thread = _Thread(self._run, "pylog-background")
+        self._thread: _Thread | None = None  # most stores need none
         self._ended = False
         self._pid = process_id()
 
@@ -88,6 +88,7 @@ class Background:
         with self._guard:
             if self._ended:
                 return
+            self._thread = self._thread or _Thread(self._run, "pylog-background")
             self._thread.begin()  # before the task is stored: without a thread it would never run
             due = self._now + interval_ms / 1000
             if all(due < other for other in self._due.values()):
@@ -142,7 +143,8 @@ class Background:
         with self._guard:
             self._ended = True
             self._wake.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
 
 class _Thread:

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from pylog import limits
 from pylog.arguments import RENAMED, check_option_names, checked_int
@@ -298,6 +298,9 @@ class AlterTopicArguments(TypedDict, total=False):
     config: Mapping[str, Any]
 
 
+_TOPIC_OPTIONS: Final = tuple(field.name for field in dataclasses.fields(TopicConfig))
+
+
 def topic_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options of a topic by the names of `TopicConfig`.
 
@@ -331,7 +334,7 @@ def topic_config(options: Mapping[str, Any]) -> TopicConfig:
     Raises:
         InvalidArgumentError: an option does not exist; the message lists the options that exist.
     """
-    known = [field.name for field in dataclasses.fields(TopicConfig)]
+    known = list(_TOPIC_OPTIONS)
     hints = {name: f"use {RENAMED[name]}" for name in ("partitions", "num_partitions")}  # arguments of `create_topic`
     hints["replication_factor"] = "leave it out: a store keeps one copy"
     check_option_names("topic", options, known, hints)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pylog.clock import Clock
 from pylog.directory.locks import StoreLocks
 from pylog.errors import NO_ROOM, PylogError, StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import NAMES_ONLY, FileSystem, join
 from pylog.segment.names import LOG
 from pylog.text import size_text
 from pylog.topics.listing import partitions_in
@@ -104,7 +104,7 @@ class FullDisk:
     def _sizes(self) -> dict[str, int]:
         """Returns the bytes in the segments of each topic. Cost: one listing for each partition."""
         sizes: dict[str, int] = {}
-        for partition in partitions_in(self._fs, self._root, self._fs.list(self._root)).values():
+        for partition in partitions_in(self._fs, self._root, self._fs.list(self._root, sizes=NAMES_ONLY)).values():
             entries = self._fs.list(join(self._root, directory_name(partition)), sizes=LOG)
             size = sum(entry.size for entry in entries if entry.name.endswith(LOG))
             sizes[partition.topic] = sizes.get(partition.topic, 0) + size

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from weakref import WeakSet
 
 from pylog import trace
 from pylog.arguments import is_int
@@ -29,7 +28,7 @@ from pylog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, living, process_id
+from pylog.fs import Door, FileSystem, Gate, HeldDirectory, LiveSet, join, process_id
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
@@ -110,7 +109,7 @@ class LogManager:
         self._guard = threading.RLock()
         self.kept = KeptByTopic()
         self.tiers: StoreTiers = NoTiers()
-        self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
+        self._readers: LiveSet[PartitionLog] = LiveSet()  # in a store that is open for reading
         self.background = Background(self.failures)
         self._logs = OpenLogs(self.background.drop)
         self.uncleanable = self._logs.uncleanable
@@ -410,7 +409,7 @@ class LogManager:
             if self._options.tick_interval_ms is not None and self.failures.count == 0:
                 with suppress(PylogError):  # only a hint becomes stale
                     remove_background_errors(self.fs, self.path)
-        for reader in living(self._readers):
+        for reader in self._readers.members():
             reader.close()
 
     def release(self) -> None:

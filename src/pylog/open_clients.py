@@ -6,11 +6,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from pylog.clock import Clock
 from pylog.directory.topic_names import TRANSACTION_STATE_TOPIC
-from pylog.fs import join, living
+from pylog.fs import LiveSet, join
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
@@ -46,7 +45,7 @@ class OpenClients:
         self._guard = threading.Lock()
         self._settling = threading.Lock()
         self._producers: list[ProducerCore] = []
-        self._consumers: WeakSet[Consumer[Any, Any]] = WeakSet()
+        self._consumers: LiveSet[Consumer[Any, Any]] = LiveSet()
         self.departing: list[ConsumerCore] = []
 
     def producer(self, config: Mapping[str, Any]) -> Producer[Any, Any]:
@@ -163,7 +162,7 @@ class OpenClients:
 
     def close(self) -> None:
         """Closes the producers, so that acknowledged records are in the logs, and then the consumers, which commit nothing."""
-        consumers = living(self._consumers)
+        consumers = self._consumers.members()
         with ExitStack() as last:
             if self._transactions is not None:  # after the producers, which abort their own
                 last.callback(self._transactions.close)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pylog import limits
@@ -33,8 +33,8 @@ class StoreOptions:
     lock_timeout_ms: int = 30_000
     tick_interval_ms: int | None = None
     committed: Committed | None = None
-    offsets: OffsetsConfig = field(default_factory=OffsetsConfig)
-    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
+    offsets: OffsetsConfig = OffsetsConfig()  # noqa: RUF009 - it is frozen
+    transactions: TransactionsConfig = TransactionsConfig()  # noqa: RUF009 - it is frozen
     cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES
     cleaner_io_max_bytes_per_second: float | None = None
 
@@ -65,6 +65,8 @@ def check_known(given: Collection[str], known: Collection[str]) -> None:
     Raises:
         InvalidArgumentError: an option does not exist; the message says where an option of a topic belongs.
     """
+    if not set(given) - set(known):
+        return
     topics = {each.name for each in fields(TopicConfig)} | {each.name.replace("_", ".") for each in fields(TopicConfig)}
     belongs = "it is an option of a topic, as in store.create_topic(name, {}=...)"
     instead = {name: belongs.format(name.replace(".", "_")) for name in topics.intersection(given) - set(known)}

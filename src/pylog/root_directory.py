@@ -13,7 +13,7 @@ from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import NO_ROOM, DirectoryReplacedError, StorageFailedError
-from pylog.fs import HeldDirectory, join, remove_derived, write_atomically
+from pylog.fs import NAMES_ONLY, HeldDirectory, join, remove_derived, write_atomically
 from pylog.full_disk import FullDisk
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery import clean_shutdown
@@ -172,7 +172,7 @@ class RootDirectory:
 
     def partitions(self) -> list[TopicPartition]:
         """Returns the partitions that have a directory."""
-        return list(partitions_in(self._fs, self._path, self._fs.list(self._path)).values())
+        return list(partitions_in(self._fs, self._path, self._fs.list(self._path, sizes=NAMES_ONLY)).values())
 
     def leave_clean_state(self) -> None:
         """Removes the clean-shutdown marker, durably, before the first write: a stale one would hide a crash."""

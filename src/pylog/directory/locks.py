@@ -24,7 +24,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.byte_lock import LONGEST_NAP_S, ByteLock
 from pylog.errors import NO_ROOM, PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import DirectoryLock, File, FileKind, FileSystem, LockByte, LockFile, at_most, join
+from pylog.fs import NAMES_ONLY, DirectoryLock, File, FileKind, FileSystem, LockByte, LockFile, at_most, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -133,7 +133,7 @@ class StoreLocks:
         """
         if self._lacks_boot_id:
             self._write_boot_id()
-        self._reserve = _reserve_for(entry.name for entry in self._fs.list(self._root))
+        self._reserve = _reserve_for(entry.name for entry in self._fs.list(self._root, sizes=NAMES_ONLY))
         self._lacks_room = True
         self.complete_room()
 

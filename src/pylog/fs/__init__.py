@@ -11,15 +11,16 @@ from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, remove_derived
 from pylog.fs.door import Door
 from pylog.fs.environment import environment_variable, names_in, user_cache_directory
 from pylog.fs.extents import copy_file, copy_range, data_ranges, extend
-from pylog.fs.gate import Gate, living
+from pylog.fs.gate import Gate
 from pylog.fs.held import HeldDirectory
 from pylog.fs.inside import inside
 from pylog.fs.kinds import FileKind, at_most, guarded, reason_of
+from pylog.fs.living import LiveSet
 from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
-from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile, Vouched
+from pylog.fs.protocols import NAMES_ONLY, Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile, Vouched
 from pylog.fs.replacing import left_out_if_full, write_and_close, write_atomically
 from pylog.fs.system import (
     OsFileSystem,
@@ -37,6 +38,7 @@ from pylog.fs.system import (
 
 __all__ = [
     "FILES",
+    "NAMES_ONLY",
     "WRITERS",
     "Bytes",
     "DerivedFile",
@@ -48,6 +50,7 @@ __all__ = [
     "FileSystem",
     "Gate",
     "HeldDirectory",
+    "LiveSet",
     "LockByte",
     "LockFile",
     "MappedFile",
@@ -71,7 +74,6 @@ __all__ = [
     "is_path",
     "join",
     "left_out_if_full",
-    "living",
     "names_in",
     "on_fork",
     "parent_of",

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 from typing import Final, NoReturn, Protocol, TypeVar
-from weakref import WeakSet, ref
+from weakref import ref
 
 from pylog.errors import StorageFailedError
-from pylog.fs.gate import Gate, living
+from pylog.fs.gate import Gate
+from pylog.fs.living import LiveSet
 from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
 T = TypeVar("T")
@@ -33,16 +34,14 @@ class Door:
     def __init__(self, base: FileSystem, root: str) -> None:
         self.base = base
         self._gate = Gate(f"the store {root}", root)
-        self._files: WeakSet[_ReadFile] = WeakSet()
+        self._files: LiveSet[_ReadFile] = LiveSet()
 
     def shut(self) -> None:
         """Refuses all later calls, and closes the files that are open for reading."""
         self._gate.shut()
-        below = [file.refuse(self._gate.error) for file in living(self._files)]
-        pause, waited = threading.Event(), 0.0
-        while waited < _LONGEST_WAIT_S and any(file() is not None for file in below):
-            pause.wait(_NAP_S)
-            waited += _NAP_S
+        below = [file.refuse(self._gate.error) for file in self._files.members()]
+        if below:
+            _wait_for_reads(below)
         for kept in below:
             file_below = kept()  # a kept error has it in its traceback
             if file_below is not None:
@@ -122,6 +121,13 @@ class Door:
         return self.base.boot_id()
 
 
+def _wait_for_reads(files: list[ref[File]]) -> None:
+    pause, waited = threading.Event(), 0.0
+    while waited < _LONGEST_WAIT_S and any(file() is not None for file in files):
+        pause.wait(_NAP_S)
+        waited += _NAP_S
+
+
 class _ReadInto(Protocol):
     def __call__(self, view: memoryview, position: int) -> int: ...
 
@@ -195,7 +201,7 @@ class _ReadFile(ForwardingFile):
 
     def __init__(self, file: File) -> None:
         self.path = file.path
-        self._expected: WeakSet[_ReadFile] | None = None  # files that read ranges of this one in order
+        self._expected: LiveSet[_ReadFile] | None = None  # files that read ranges of this one in order
         self._use(file)
 
     def expect(self, position: int, end: int) -> File:
@@ -204,7 +210,7 @@ class _ReadFile(ForwardingFile):
         if found is self._file:
             return self
         guarded = _ReadFile(found)
-        self._expected = self._expected or WeakSet()
+        self._expected = self._expected or LiveSet()
         self._expected.add(guarded)
         return guarded
 
@@ -216,7 +222,7 @@ class _ReadFile(ForwardingFile):
     def refuse(self, error: Callable[[], Exception]) -> ref[File]:
         """Has every later use raise an error. Returns a reference to the file below, which lives until no read uses it."""
         below = ref(self._file)
-        for expected in living(self._expected) if self._expected is not None else ():
+        for expected in self._expected.members() if self._expected is not None else ():
             expected.refuse(error)
         self._use(_Refusing(self.path, error))
         return below

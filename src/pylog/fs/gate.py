@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any, Final, Self, TypeVar
-from weakref import WeakSet
 
 from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
+from pylog.fs.living import LiveSet
 from pylog.fs.system import on_fork
 
 T = TypeVar("T")
@@ -52,8 +52,8 @@ class Gate:
         self._message = f"{what} is closed; open {again} again"
         self._deletion: str | None = None
         self._path = path
-        self._chunks: WeakSet[_Chunk] = WeakSet()
-        self._steps: WeakSet[_Steps[Any]] = WeakSet()
+        self._chunks: LiveSet[_Chunk] = LiveSet()
+        self._steps: LiveSet[_Steps[Any]] = LiveSet()
         on_fork(self)
 
     @property
@@ -117,24 +117,28 @@ class Gate:
         if not self.is_shut:
             self._deletion = deletion  # before `is_shut`, which calls read first
         self.is_shut = True
-        for chunk in living(self._chunks):
+        for chunk in self._chunks.members():
             chunk.records.clear()
         if self._is_forked:
             return  # the parent's threads do not exist in this process
+        if self.inside:
+            self._wait_for_others()
+        for steps in self._steps.members():
+            with suppress(ValueError):  # a step that is still running
+                steps.close()  # closes its files and mappings now, not when its owner asks for the next step
+
+    def _wait_for_others(self) -> None:
         waited, naps, nap = 0.0, iter(_NAPS_S), 0.0
         pause = threading.Event()
         while waited < _LONGEST_WAIT_S and any(thread != get_ident() for thread in list(self.inside)):
             nap = next(naps, nap)
             pause.wait(nap)
             waited += nap
-        for steps in living(self._steps):
-            with suppress(ValueError):  # a step that is still running
-                steps.close()  # closes its files and mappings now, not when its owner asks for the next step
 
     def forked(self) -> None:
         """Shuts the gate in a forked child, which has none of the parent's threads."""
         self._is_forked = self.is_shut = True
-        for chunk in living(self._chunks):
+        for chunk in self._chunks.members():
             chunk.records.clear()
 
     # ---- iterators -----------------------------------------------------------------------------------------------------------
@@ -162,13 +166,6 @@ class Gate:
             self.check()
             yield chunk
             self.check()
-
-
-def living(held: WeakSet[T]) -> list[T]:
-    """Returns the members of a set to which other threads may add some meanwhile."""
-    while True:
-        with suppress(RuntimeError):  # one was added during the iteration
-            return list(held)
 
 
 class _Chunk:

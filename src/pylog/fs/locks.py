@@ -16,12 +16,12 @@ import os
 import stat
 import struct
 import sys
-import weakref
 from typing import Final
 
 from pylog import limits
 from pylog.errors import ClosedError, StorageFailedError
 from pylog.fs.descriptors import Descriptor, above_standard
+from pylog.fs.living import LiveSet
 from pylog.fs.open_files import advice, opening, raise_if_none_left
 from pylog.fs.ownership import create_file
 
@@ -50,7 +50,7 @@ else:
         return kind, pid
 
 
-_open: weakref.WeakSet[OsLockFile | OsDirectoryLock] = weakref.WeakSet()
+_open: LiveSet[OsLockFile | OsDirectoryLock] = LiveSet()
 
 
 def _opened_or_created(path: str) -> int:
@@ -275,7 +275,7 @@ def owner(path: str, start: int, size: int) -> int | None:
 
 
 def _close_in_child() -> None:
-    for file in list(_open):
+    for file in _open.members():
         file.close()
 
 

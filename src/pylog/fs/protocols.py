@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+
+
+NAMES_ONLY: Final = "/"  # no name has it
 
 
 class Vouched(NamedTuple):
@@ -106,7 +109,13 @@ class FileSystem(Protocol):
     def map(self, path: str) -> Bytes: ...
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
-        """Lists a directory in the order of names. Entries whose name does not contain `sizes` have size and time 0."""
+        """Lists a directory in the order of names.
+
+        Args:
+            path: the directory.
+            sizes: entries whose name does not contain this text have size and time 0; `NAMES_ONLY` for all of them. Cost: a
+                system call for each of the others.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...

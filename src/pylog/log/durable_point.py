@@ -219,6 +219,7 @@ def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
     return min(max(wanted, limits.APPEND_CHUNK_BYTES), segment_bytes)
 
 
+@functools.lru_cache(maxsize=256)  # an opening reads the same slots several times
 def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
     """Parses a slot; None if the bytes are not a valid one.
 
@@ -248,7 +249,8 @@ def _is_possible(slot: DurablePoint) -> bool:
     """
     number = slot.epoch % (1 << EPOCH_BITS)
     counters = slot.counter < _LAST_COUNTER and number < 1 << (EPOCH_BITS - 1) and slot.truncation_count < limits.INT32_MAX
-    positions = all(0 <= each <= limits.MAX_SEGMENT_BYTES for each in (slot.published_position, slot.durable_position))
+    positions = min(slot.published_position, slot.durable_position) >= 0
+    positions &= max(slot.published_position, slot.durable_position) <= limits.MAX_SEGMENT_BYTES
     ends = 0 <= slot.active_base <= slot.published_offset <= limits.INT64_MAX
     reach = slot.published_offset - slot.active_base <= limits.MAX_RELATIVE_OFFSET + 1
     others = 0 <= slot.log_start_offset <= slot.published_offset and slot.durable_base >= 0 and slot.durable_offset >= 0

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, cast
-from weakref import WeakSet
 
 from pylog.errors import IllegalStateError
-from pylog.fs import living
+from pylog.fs import LiveSet
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
 from pylog.offsets.offset_manager import OffsetManager
@@ -38,7 +37,7 @@ class Measures:
         self._transactions = transactions
         self._guard = threading.Lock()
         self._monitor: Monitor | None = None
-        self._servers: WeakSet[MetricsServer | WindowServer] = WeakSet()
+        self._servers: LiveSet[MetricsServer | WindowServer] = LiveSet()
 
     def samples(self) -> list[Sample]:
         """See `MeasuredStore.metrics`."""
@@ -92,7 +91,7 @@ class Measures:
     def close(self) -> None:
         """Closes the servers."""
         with ExitStack() as last:
-            for server in living(self._servers):
+            for server in self._servers.members():
                 last.callback(server.close)
 
 

@@ -42,6 +42,7 @@ from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.times import AppendTimesAtFirstUse, Examined
 
+_HEADERS: Final = 8192  # bytes in which the headers after an index entry are read: two of Kafka's intervals
 _MISFIT: Final = "its entries do not fit the batches"
 
 
@@ -245,12 +246,14 @@ class LogSegment:
 
     def _names(self, entry: TimestampOffset, offset_index: OffsetIndex) -> bool:
         """Returns whether a time entry's batch has the entry's timestamp as its largest. Legacy batches cannot be checked."""
-        position = offset_index.lookup(entry.offset).position
+        start = position = offset_index.lookup(entry.offset).position
+        chunk = memoryview(b"")
         while self.size - position >= HEADER_SIZE:
-            data = self.file().read(position, HEADER_SIZE)
-            if len(data) < HEADER_SIZE:
+            if len(chunk) < position - start + HEADER_SIZE:
+                start, chunk = position, self.file().read(position, min(_HEADERS, self.size - position)).data
+            if len(chunk) < HEADER_SIZE:
                 return False  # the name now belongs to another, shorter file
-            head = HEADER.unpack(data.data)
+            head = HEADER.unpack_from(chunk, position - start)
             base, length, magic, delta, largest = head[0], head[1], head[3], head[6], head[8]
             if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
                 return magic in (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -24,6 +25,7 @@ DELETED_NAME: Final = re.compile(
 _COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
 _INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
 _VERSION: Final = 1
+_SMALL_BYTES: Final = 16 << 10  # of a catalog that stays parsed after its store is closed
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 # Of a topic that `pylog.json` does not name: a broker created it, and only the broker has its retention. So nothing is deleted.
@@ -101,7 +103,8 @@ class KnownCatalog:
     def _refreshed(self) -> _Known:
         known, data = self._known, CATALOGS.fetch(self._fs, self._path)
         if data != known.data:
-            known = self._known = _Known(data, parsed_catalog(data, self._path), {})
+            small = len(data or b"") <= _SMALL_BYTES
+            known = self._known = _parsed_once(data, self._path) if small else _parsed(data, self._path)
         return known
 
 
@@ -111,6 +114,13 @@ class _Known(NamedTuple):
     data: bytes | None
     catalog: Catalog
     configs: dict[str, TopicConfig]
+
+
+def _parsed(data: bytes | None, path: str) -> _Known:
+    return _Known(data, parsed_catalog(data, path), {})
+
+
+_parsed_once: Final = functools.lru_cache(maxsize=16)(_parsed)  # a program that opens its store often reads the same bytes
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:

@@ -8,7 +8,7 @@ from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_in_checkpoints
 from pylog.directory.partition_metadata import METADATA, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import NAMES_ONLY, FileSystem, join
 from pylog.log.checking.check import TEMPORARY, UNFINISHED
 from pylog.log.checking.report import about, of_error
 from pylog.log.recovery.findings import Finding
@@ -29,7 +29,7 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
     """
 
     try:
-        entries = fs.list(root)
+        entries = fs.list(root, sizes=NAMES_ONLY)
         topics = without(catalog, made_again(fs, root, catalog, entries)).topics
         ids = {TopicPartition(name, at): topic.id for name, topic in topics.items() for at in range(topic.partitions)}
         listed = {entry.name: parse_partition_directory(entry.name) for entry in entries}

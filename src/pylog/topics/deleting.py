@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ import msgspec
 from pylog import trace
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, inside, join
+from pylog.fs import DirectoryEntry, FileSystem, inside, join
 from pylog.log.durable_point import DELETED, mark_deleted, open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA
@@ -182,14 +182,21 @@ def _remove(fs: FileSystem, path: str) -> None:
                 raise
 
 
-def remove_strays(fs: FileSystem, root: str) -> None:
-    """Removes directories that earlier versions renamed for deletion and left behind. Under the root's lock."""
-    names = [
-        entry.name for entry in fs.list(root) if entry.is_directory and not entry.is_link and DELETED_NAME.fullmatch(entry.name)
-    ]
+def remove_strays(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> bool:
+    """Removes directories that earlier versions renamed for deletion and left behind. Under the root's lock.
+
+    Args:
+        fs, root: the log directory.
+        entries: what it has.
+
+    Returns:
+        Whether there were any.
+    """
+    names = [entry.name for entry in entries if entry.is_directory and not entry.is_link and DELETED_NAME.fullmatch(entry.name)]
     strays = [name for name in names if _is_stray(fs, join(root, name))]
     if strays:
         delete_directories(fs, root, {name: name for name in strays}, "left over from a deleted topic")
+    return bool(strays)
 
 
 def _is_stray(fs: FileSystem, directory: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from pylog import trace
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
 from pylog.errors import PylogError
-from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.fs import NAMES_ONLY, DirectoryEntry, FileSystem, join
 from pylog.record.types import TopicPartition
 from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG, read_catalog, without, write_catalog
@@ -50,8 +50,9 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> dict[
     """
     catalog = read_catalog(fs, root)
     finished = _finish_deletions(fs, root, catalog.deleting) if catalog.deleting else {}
-    remove_strays(fs, root)
-    entries = fs.list(root)
+    entries = fs.list(root, sizes=NAMES_ONLY)
+    if remove_strays(fs, root, entries):
+        entries = fs.list(root, sizes=NAMES_ONLY)
     _remove_unfinished(fs, root, entries)
     present, deleted, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
     deleted += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]

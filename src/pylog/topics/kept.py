@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakSet
 
-from pylog.fs import living
+from pylog.fs import LiveSet
 
 IsDeleted = Callable[[str], bool]
 
@@ -49,7 +48,7 @@ class KeptByTopic:
     """
 
     def __init__(self) -> None:
-        self._keepers: WeakSet[Keeper] = WeakSet()
+        self._keepers: LiveSet[Keeper] = LiveSet()
 
     def add(self, keeper: Keeper) -> None:
         """Adds a keeper, until it is collected."""
@@ -57,5 +56,5 @@ class KeptByTopic:
 
     def forget(self, is_deleted: IsDeleted) -> None:
         """Makes all keepers forget the topics for which `is_deleted` is true."""
-        for keeper in living(self._keepers):
+        for keeper in self._keepers.members():
             keeper.forget_topics(is_deleted)

@@ -11,7 +11,7 @@ from typing import Final
 
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import IllegalStateError, NotALogDirectoryError, StorageFailedError
-from pylog.fs import FileSystem, base_name, join, parent_of, resolved
+from pylog.fs import NAMES_ONLY, FileSystem, base_name, join, parent_of, resolved
 from pylog.segment.names import DURABLE_POINT, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, parse
 from pylog.topics.signs import is_log_directory
 
@@ -29,7 +29,7 @@ def check_link(fs: FileSystem, directory: str) -> None:
     if target is None:
         return
     root, name = parent_of(directory), base_name(directory)
-    links = {entry.name: entry for entry in fs.list(root) if entry.is_link}
+    links = {entry.name: entry for entry in fs.list(root, sizes=NAMES_ONLY) if entry.is_link}
     if name not in links or not links[name].is_directory:
         return  # `check_directory` raises the better error
     real = resolved(root)
@@ -40,7 +40,7 @@ def check_link(fs: FileSystem, directory: str) -> None:
         if _target(fs, other) == target:
             message = f"{directory} and {other} are symbolic links to the same directory {target}; remove the wrong one"
             raise NotALogDirectoryError(message, path=directory)
-    if is_log_directory(fs.list(parent_of(target))):
+    if is_log_directory(fs.list(parent_of(target), sizes=NAMES_ONLY)):
         message = f"{directory} is a symbolic link to {target}, in another log directory; open that one"
         raise NotALogDirectoryError(message, path=directory)
     if not is_partition(fs, target):
@@ -58,14 +58,16 @@ def _target(fs: FileSystem, path: str) -> str | None:
 def is_partition(fs: FileSystem, directory: str) -> bool:
     """Returns whether a directory has a file of a partition. True also if it cannot be read: opening it reports the error."""
     try:
-        return any(entry.name in _OF_A_PARTITION or parse(entry.name) is not None for entry in fs.list(directory))
+        return any(
+            entry.name in _OF_A_PARTITION or parse(entry.name) is not None for entry in fs.list(directory, sizes=NAMES_ONLY)
+        )
     except StorageFailedError:
         return True
 
 
 def linked_partitions(fs: FileSystem, root: str) -> list[str]:
     """Returns the paths of a log directory's symbolic links to partitions."""
-    links = [entry.name for entry in fs.list(root) if entry.is_link]
+    links = [entry.name for entry in fs.list(root, sizes=NAMES_ONLY) if entry.is_link]
     return [join(root, name) for name in links if parse_partition_directory(name) is not None]
 
 

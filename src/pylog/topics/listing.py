@@ -11,7 +11,7 @@ from pylog.arguments import did_you_mean
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import CorruptionError, NotALogDirectoryError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileKind, FileSystem, at_most, join
+from pylog.fs import NAMES_ONLY, DirectoryEntry, FileKind, FileSystem, at_most, join
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import CATALOG, CATALOGS, Catalog, parsed_catalog, without
 from pylog.topics.links import is_partition
@@ -58,7 +58,7 @@ def check_usable(fs: FileSystem, root: str) -> None:
     """
     if fs.exists(join(root, CATALOG)):
         return  # the usual case: a large directory is not listed
-    entries = fs.list(root)
+    entries = fs.list(root, sizes=NAMES_ONLY)
     if is_unused(entries) or is_log_directory(entries) or partitions_in(fs, root, entries):
         return
     message = f"{root} is neither empty nor a log directory: it has {min(entry.name for entry in entries)!r}"
@@ -148,7 +148,7 @@ def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
     path = join(root, CATALOG)
     while True:
         data = CATALOGS.fetch(fs, path)
-        entries = fs.list(root)
+        entries = fs.list(root, sizes=NAMES_ONLY)
         if CATALOGS.fetch(fs, path) == data:
             return parsed_catalog(data, path), _without_strangers(fs, root, entries)
 

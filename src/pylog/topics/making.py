@@ -20,7 +20,7 @@ from pylog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, join, parent_of, write_atomically
+from pylog.fs import NAMES_ONLY, FileSystem, join, parent_of, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, check_room
@@ -53,7 +53,7 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: range) -> 
     if is_kraft_brokers(fs, root):
         message = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
         raise IllegalStateError(f"{message}to start on this directory again, remove {META_PROPERTIES} there", path=root)
-    file_names = {entry.name for entry in fs.list(root) if not entry.is_directory}
+    file_names = {entry.name for entry in fs.list(root, sizes=NAMES_ONLY) if not entry.is_directory}
     for found in sorted(file_names & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
         raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)

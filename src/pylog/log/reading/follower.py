@@ -17,7 +17,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
+from pylog.log.durable_point import DurablePoint, DurablePointFile, newest_slot, open_header
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
@@ -329,7 +329,7 @@ def load_live(source: Source, clock: Clock) -> Loaded:
             if not vanished(error):
                 raise
         else:
-            if _is_of_one_epoch(loaded.found, _slot_now(source)):
+            if _is_of_one_epoch(loaded.found, newest_slot(source.fs, source.directory)):
                 return loaded
         clock.sleep(_NAP)
     return load(source)
@@ -340,12 +340,3 @@ def _is_of_one_epoch(before: DurablePoint | None, after: DurablePoint | None) ->
     if before is None or after is None:
         return before is after
     return before.epoch == after.epoch and after.epoch % 2 == 0
-
-
-def _slot_now(source: Source) -> DurablePoint | None:
-    header = open_header(source.fs, source.directory)
-    if header is None:
-        return None
-    slot = header.refresh()
-    header.close()
-    return slot

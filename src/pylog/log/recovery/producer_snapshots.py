@@ -66,6 +66,8 @@ def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | 
 def _state_of(data: bytes, path: str, offset: int, idle: Idleness | None) -> ProducerStateManager:
     _check_snapshot(data, path)
     rows = np.frombuffer(data, _ROW, offset=_HEAD.size)
+    if not rows.size:
+        return ProducerStateManager((), offset)
     if not _are_possible(rows, offset):
         raise CorruptionError(f"{path} has numbers that no log of {offset} offsets has; an older one is used", path=path)
     if idle is not None:
