@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 import pylog
 from pylog import ClosedError, Durability, Store, TopicPartition, UnknownTopicOrPartitionError
-from pylog.fs import Gate, living
+from pylog.fs import Gate, LiveSet
 from pylog.log.checking import check
 from pylog.log.maintenance.cleaning_round import CleaningRound
 from pylog.store import manager_of
@@ -129,17 +130,34 @@ def test_a_producer_made_during_close_has_no_thread_afterwards(store: Store, mon
 
 
 def test_the_members_of_a_set_to_which_threads_add_are_found() -> None:
-    class Growing:
-        asked = 0
+    class Member: ...
 
-        def __iter__(self) -> Iterator[int]:
-            self.asked += 1
-            yield 1
-            if self.asked == 1:
-                raise RuntimeError("Set changed size during iteration")
+    members: LiveSet[Member] = LiveSet()
+    kept = [Member() for _ in range(50)]
+    for each in kept:
+        members.add(each)
+    ended = threading.Event()
 
-    found: list[Any] = living(Growing())  # type: ignore[arg-type]
-    assert found == [1]
+    def add() -> None:
+        while not ended.is_set():
+            members.add(Member())  # which nobody keeps
+            late = Member()
+            members.add(late)
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(2000):
+            assert {*map(id, kept)} <= {*map(id, members.members())}
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert sorted(map(id, members.members())) == sorted(map(id, kept))
 
 
 # ---- delete_topic ------------------------------------------------------------------------------------------------------------
