@@ -1,10 +1,11 @@
 """No crash breaks a transaction: what was answered is kept, and each one is there whole or not at all.
 
-What fails here prints its run and its crash as a call of `support.campaign.transaction_crashes.replay`.
+What fails here prints its run and its crashes as a call of `support.campaign.transaction_crashes.replay`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from unittest.mock import patch
@@ -12,33 +13,53 @@ from unittest.mock import patch
 import pytest
 
 from pylog.config import Durability
+from pylog.testing import MemoryFileSystem, Moment
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.topic import TransactionsTopic
-from support.campaign.transaction_crashes import STEPS, Explorer
-from support.campaign.workloads import quiet
+from support.campaign.explorer import seldom_collecting
+from support.campaign.transaction_crashes import Explorer, Shared, inspect
+from support.campaign.transaction_runs import SMALL, STEPS, recorded
+from support.campaign.workloads import clock, quiet
 
-STATES = 15  # of each run, drawn at random; `./dev torture commits` has all of them
-ALL = 1 << 20
+MOMENTS = 4  # of the last step of a run, drawn at random; `./dev torture commits` has all of them
 ONE, TWO, PIECEMEAL = ["commit 2"], ["commit 2", "commit 2"], ["commit 2 piecemeal"]
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    with quiet():
+    with quiet(), seldom_collecting():
         yield
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_no_crash_parts_a_transaction(step: str) -> None:
-    explorer = Explorer()
-    explorer.explore([step, "commit 2 with offsets"], 1 << 20, subsets=2, cuts=1, most=STATES)
+    explorer = Explorer(subsets=2)
+    explorer.explore(["commit 2 with offsets", step], moments=MOMENTS)
+    explorer.explore([step, "commit 2 with offsets"], SMALL, moments=MOMENTS)
     assert not explorer.violations, explorer.violations[0]
+    assert len(explorer.opened) > 2 * MOMENTS
 
 
-def test_no_crash_parts_transactions_of_logs_that_roll() -> None:
-    explorer = Explorer(1)
-    explorer.explore(["commit 2", "plain", "abort 2", "commit 2 with offsets"], 250, subsets=2, cuts=1, most=STATES)
+def test_no_crash_of_a_recovery_parts_a_transaction() -> None:
+    explorer = Explorer(1, subsets=2, deeper=1)
+    explorer.explore(["commit 2 piecemeal", "abort 2", "commit 2 with offsets"], moments=1)
     assert not explorer.violations, explorer.violations[0]
+    assert explorer.recoveries >= 2
+
+
+def test_what_follows_equal_openings_is_the_same() -> None:
+    """What the explorer asks once is asked of each state here: an opening's digest leaves nothing out that matters."""
+    recording, start = recorded(["commit 2", "commit 2 with offsets"])
+    moment, asked = Moment(recording), 0
+    shared: Shared = {}
+    while moment.after < len(recording):
+        moment.advance()
+        if moment.after > start and moment.after % 12 == 0:
+            for crash in moment.deaths(random.Random(0), 1):
+                alone = inspect(MemoryFileSystem(clock=clock(), image=moment.state(crash)[1]))
+                assert inspect(MemoryFileSystem(clock=clock(), image=moment.state(crash)[1]), shared) == alone
+                asked += 1
+    assert 0 < len(shared) < asked
 
 
 # ---- the instrument sees an engine without one of its syncs ------------------------------------------------------------------
@@ -83,6 +104,6 @@ def test_a_protocol_without_a_rule_is_seen_to_break_a_promise(taken_out: Callabl
     with ExitStack() as patches:
         for each in taken_out():
             patches.enter_context(each)  # type: ignore[arg-type]
-        explorer = Explorer()
-        explorer.explore(steps, 1 << 20, subsets=3, cuts=0, most=ALL)
+        explorer = Explorer(cuts=0)
+        explorer.explore(steps)
     assert explorer.violations

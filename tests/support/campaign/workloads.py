@@ -78,7 +78,9 @@ def clock() -> ManualClock:
 def drawn_from(seed: str) -> Iterator[None]:
     """What the engine draws at random, ids and names of what is deleted, is the same in every run."""
     rng = random.Random(seed)
-    with patch.multiple(secrets, token_bytes=rng.randbytes, token_hex=lambda size: rng.randbytes(size).hex()):
+    with patch.multiple(
+        secrets, token_bytes=rng.randbytes, token_hex=lambda size: rng.randbytes(size).hex(), randbelow=rng.randrange
+    ):
         yield
 
 
