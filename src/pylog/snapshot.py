@@ -20,6 +20,7 @@ class OffsetsNow(NamedTuple):
         compacted_to: compaction has deleted records that others below this offset supersede.
         is_rewritten: compaction has replaced a segment since the snapshot was taken. It notes `compacted_to` only later, and
             never if its process dies before.
+        is_compacted: the topic is compacted.
     """
 
     topic_id: str | None
@@ -28,6 +29,19 @@ class OffsetsNow(NamedTuple):
     truncated_to: int
     compacted_to: int
     is_rewritten: bool = False
+    is_compacted: bool = False
+
+
+class SegmentFile(NamedTuple):
+    """A segment's file. A file that replaces it may get its inode when that is free again, and is smaller then.
+
+    Attributes:
+        inode: of the `.log` file; 0 of a segment without one.
+        size: in bytes, of what could be read.
+    """
+
+    inode: int
+    size: int
 
 
 def _name(partition: TopicPartition) -> str:
@@ -45,7 +59,7 @@ class PartitionCut:
         truncation_count: the number of truncations so far.
         left_out: the open transactions, by producer id: the offset of the first record. Their records are not in the snapshot.
         included: the same of transactions that were decided to commit, and had no marker in this partition yet.
-        files: of a compacted topic, the inodes of its segments by base offset; 0 of a segment without a file.
+        files: of a compacted topic, the files of its segments by base offset.
     """
 
     topic_id: str | None
@@ -55,7 +69,7 @@ class PartitionCut:
     truncation_count: int
     left_out: Mapping[int, int] = field(default_factory=dict)
     included: Mapping[int, int] = field(default_factory=dict)
-    files: Mapping[int, int] = field(default_factory=dict)
+    files: Mapping[int, SegmentFile] = field(default_factory=dict)
 
     def is_left_out(self, producer_id: int, offset: int) -> bool | None:
         """Returns whether a transactional record is left out; None if the marker of its transaction decides."""
@@ -88,6 +102,8 @@ class PartitionCut:
             self._refuse(partition, f"the log was compacted up to offset {now.compacted_to}", self.start_offset)
         if now.is_rewritten:
             self._refuse(partition, "segments of the log were compacted", self.start_offset)
+        if now.is_compacted and not self.files and self.start_offset < self.end_offset:
+            self._refuse(partition, "its topic was altered to be compacted", self.start_offset)
 
     def _refuse(self, partition: TopicPartition, change: str, offset: int) -> None:
         held = f"the snapshot has the offsets {self.start_offset} to {self.end_offset - 1} of {_name(partition)}"

@@ -21,7 +21,13 @@ def test_a_history_of_processes_that_are_killed_stopped_and_fenced_has_no_anomal
 
 
 def test_a_planted_fault_names_what_a_history_would_show() -> None:
-    """Whether a run shows it depends on the order of processes: `transaction_traffic.run(seed, rounds, fault=name)` tries it."""
+    """Whether a run shows it depends on the order of processes: `./dev torture planted` goes on until it has."""
     for fault in FAULTS.values():
         assert [kind for kind in fault.kinds if f"`{kind}`" not in (check.__doc__ or "")] == []
         assert fault.kinds
+
+
+def test_a_planted_fault_is_found_in_a_history() -> None:
+    """`./dev torture planted` plants all of them."""
+    done = transaction_traffic.run_planted(new_seed(), names=["decisions without the data", "stable offsets that are ends"])
+    assert all(done[name] > 0 for name in done if name != "seed")

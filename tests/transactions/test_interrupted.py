@@ -11,6 +11,7 @@ import pylog
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from pylog.transactions.coordinator import TransactionCoordinator
+from pylog.transactions.incarnation import Incarnation
 from support.transactional import committed, count_open, new_store
 
 
@@ -79,6 +80,33 @@ def test_an_interrupted_commit_leaves_an_outcome_that_can_be_asked_for_and_no_id
         assert transaction.outcome == "aborted"
     commit_of(store, "billing", b"next")
     assert committed(store, "out") == ([b"interrupted", b"next"] if decided else [b"next"])
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["before the write", "after it"])
+def test_an_interrupted_transaction_that_is_one_append_stays_unknown_and_is_there_whole_or_not_at_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    """It has no record of a decision that could be asked. A retry could write it twice, so it cannot be called aborted."""
+    transaction = store.transaction()
+    transaction.append_many("out", [b"first", b"second"], partition=0)
+    append = Incarnation.append_alone
+
+    def interrupted(*given: Any) -> None:
+        if written:
+            append(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Incarnation, "append_alone", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        transaction.commit()
+    monkeypatch.undo()
+    assert transaction.outcome == "unknown"
+    for call in (transaction.commit, transaction.abort):
+        with pytest.raises(pylog.InvalidTransactionStateError, match="its outcome is 'unknown'"):
+            call()
+    with store.transaction() as following:
+        following.append("out", b"next", partition=0)
+    assert committed(store, "out") == sorted([*([b"first", b"second"] if written else []), b"next"])
 
 
 def test_an_abort_that_comes_too_late_does_not_call_a_committed_transaction_aborted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -353,6 +354,44 @@ def test_a_compaction_that_has_not_noted_its_end_yet_is_noticed(store: Store) ->
         values(store, pickle.loads(pickle.dumps(snapshot)), "prices")
     again = store.snapshot(["prices"])
     assert values(store, again, "prices") == values(store, again, "prices")
+
+
+@pytest.mark.pair("compaction", "crash")
+def test_a_compaction_is_noticed_though_the_new_file_has_the_inode_of_an_old_one(store: Store) -> None:
+    """A file system gives the inode of a deleted file to another one, so a second compaction may bring the first inode back."""
+    store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+    prices = store.log("prices")
+    for price, key in ((b"1", b"tea"), (b"2", b"coffee"), (b"3", b"milk")):
+        prices.append(price, key=key)
+    snapshot = store.snapshot(["prices"])
+    for price, key in ((b"4", b"tea"), (b"5", b"coffee"), (b"6", b"tea")):
+        prices.append(price, key=key)
+    stopped = patch.object(CleaningRound, "_note", side_effect=pylog.StorageFailedError("stopped here", errno=5))
+    with stopped, pytest.raises(pylog.StorageFailedError):
+        store.compact("prices")
+    (partition, cut), *_ = snapshot.cuts.items()
+    reused = store.snapshot(["prices"]).cuts[partition].files
+    files = {base: file._replace(inode=reused[base].inode if base in reused else file.inode) for base, file in cut.files.items()}
+    same = replace(snapshot, cuts={partition: replace(cut, files=files)})
+    with pytest.raises(pylog.OffsetOutOfRangeError, match="were compacted"):
+        values(store, same, "prices")
+
+
+@pytest.mark.pair("option change", "compaction")
+def test_a_snapshot_of_a_topic_that_was_altered_to_be_compacted_is_an_error(store: Store) -> None:
+    store.create_topic("prices", segment_bytes=100)
+    prices = store.log("prices")
+    for price in (b"1", b"2", b"3"):
+        prices.append(price, key=b"tea")
+    snapshot = store.snapshot(["prices"])
+    store.alter_topic("prices", cleanup_policy="compact")
+    stopped = patch.object(CleaningRound, "_note", side_effect=pylog.StorageFailedError("stopped here", errno=5))
+    with stopped, pytest.raises(pylog.StorageFailedError):
+        store.compact("prices")
+    with pytest.raises(pylog.OffsetOutOfRangeError, match="altered to be compacted"):
+        values(store, snapshot, "prices")
+    again = store.snapshot(["prices"])
+    assert [record.value for record in prices.records(snapshot=again)][-1] == b"3"
 
 
 def test_read_table_takes_a_snapshot_by_itself(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pylog.offsets.schema import OFFSETS_TOPIC, group_name, parse_offset, parse_
 from pylog.offsets.topic import OffsetsTopic
 from pylog.record.types import OffsetAndMetadata, OpenTransaction, TopicPartition
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
-from pylog.snapshot import PartitionCut, Snapshot
+from pylog.snapshot import PartitionCut, SegmentFile, Snapshot
 from pylog.topics.catalog import CATALOG, CATALOGS
 from pylog.topics.listing import find_topics
 from pylog.topics.signs import META_PROPERTIES
@@ -191,15 +191,15 @@ class SnapshotTaker:
             with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
                 yield key, self._state_of(key)
 
-    def _files_of(self, key: TopicPartition) -> dict[int, int]:
-        """Returns the inodes of a log's segments by base offset; 0 of one without a file."""
+    def _files_of(self, key: TopicPartition) -> dict[int, SegmentFile]:
+        """Returns the files of a log's segments by base offset."""
         try:
             log = self._log(key)
-            bases = [base for base, _ in log.snapshot().segments]
+            state = log.snapshot()
         except UnknownTopicOrPartitionError:  # not created yet, or just deleted
             return {}
-        found = {base: self._manager.fs.identity(join(log.directory, file_name(base, LOG))) for base in bases}
-        return {base: 0 if identity is None else identity[1] for base, identity in found.items()}
+        inodes = {entry.name: entry.inode for entry in self._manager.fs.list(log.directory, sizes=LOG)}
+        return {base: SegmentFile(inodes.get(file_name(base, LOG), 0), state.size_of(each)) for base, each in state.segments}
 
     def _state_of(self, key: TopicPartition) -> LogState:
         log = self._log(key)
@@ -294,7 +294,7 @@ def _partitions_of(topics: _TopicList, wanted: list[str] | None, path: str) -> I
             yield TopicPartition(name, number)
 
 
-def _has_more_segments(state: LogState, files: Mapping[int, int]) -> bool:
+def _has_more_segments(state: LogState, files: Mapping[int, SegmentFile]) -> bool:
     """Returns whether a log has rolled since its files were looked up."""
     return any(base not in files for base, _ in state.segments)
 
@@ -304,7 +304,7 @@ def _cut(
     state: LogState,
     topic_id: str | None,
     included: list[TransactionMetadata],
-    files: Mapping[int, int],
+    files: Mapping[int, SegmentFile],
 ) -> PartitionCut:
     kept, taken = dict[int, int](), dict[int, int]()
     for found in state.open_transactions:

@@ -16,7 +16,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ import pylog
 from pylog import OffsetAndMetadata
 from support.campaign.processes import CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
 from support.campaign.transaction_history import NEVER, Cut, Loss, Operation, Read, Stable, Transaction, check, interleaved
-from support.campaign.transaction_planted import planted
+from support.campaign.transaction_planted import FAULTS, planted
 
 PARTITIONS: Final = (("kept", 0), ("kept", 1), ("deleted", 0), ("compacted", 0))
 _TRUNCATED: Final = 1
@@ -34,6 +34,7 @@ WRITERS: Final = {"writer a1": "a", "writer a2": "a", "writer b": "b", "writer c
 READERS: Final = ("reader 1", "reader 2")
 KEEPER: Final = "keeper"
 _EVENTS: Final = 20  # of a round
+_ROUNDS_TO_FIND: Final = 10  # a planted fault: whether one shows it depends on the order of processes
 _BETWEEN_SECONDS: Final = (0.01, 0.2)
 _STOPPED_SECONDS: Final = (0.01, 0.3)
 _OPEN_SECONDS: Final = 0.03  # of some transactions
@@ -143,10 +144,16 @@ _SINGLE: Final[dict[str, Callable[[str, dict[str, Any]], Operation]]] = {
 # ---- writers -----------------------------------------------------------------------------------------------------------------
 
 
-def write(root: Path, notes: Notes, process: str, place: int, rng: random.Random, say_ready: Callable[[], None]) -> None:
-    """Runs transactions until the process is killed. After it was fenced, it opens the store again."""
+def write(
+    root: Path, notes: Notes, process: str, place: int, rng: random.Random, say_ready: Callable[[], None], fault: str
+) -> None:
+    """Runs transactions until the process is killed. After it was fenced, it opens the store again.
+
+    An engine with a fault may notice it and refuse to go on; the history is to tell, too.
+    """
+    endured = pylog.PylogError if fault else pylog.ProducerFencedError
     while True:
-        with opened(root, rng) as store, contextlib.suppress(pylog.ProducerFencedError):
+        with contextlib.suppress(endured), opened(root, rng) as store:
             while True:
                 _Attempt(store, notes, process, place, rng).run()
                 say_ready()
@@ -331,16 +338,13 @@ def keep(root: Path, notes: Notes, rng: random.Random, say_ready: Callable[[], N
 # ---- rounds ------------------------------------------------------------------------------------------------------------------
 
 
-def run(
-    seed: int, seconds: float | None = None, *, rounds: int | None = None, events: int = _EVENTS, fault: str = ""
-) -> dict[str, Any]:
+def run(seed: int, seconds: float | None = None, *, rounds: int | None = None, events: int = _EVENTS) -> dict[str, Any]:
     """Judges rounds until the time is over, or so many are done.
 
     Args:
         seed: decides everything except the scheduling of processes. Round n of seed s is round 0 of seed s + n.
         seconds, rounds: how long; one of them at least.
         events: of a round: a process is killed and replaced, or stopped for a while.
-        fault: the name of a fault in `transaction_planted`, which the processes have.
 
     Returns:
         How often what happened.
@@ -348,30 +352,69 @@ def run(
     Raises:
         CampaignError: an anomaly was found; the directory, with what the processes noted, is kept.
     """
-    return in_fresh_process(campaign, seed, seconds, rounds, events, fault)
+    return in_fresh_process(campaign, seed, seconds, rounds, events)
 
 
-def campaign(seed: int, seconds: float | None, rounds: int | None, events: int, fault: str) -> dict[str, Any]:
+def campaign(seed: int, seconds: float | None, rounds: int | None, events: int) -> dict[str, Any]:
     """`run`, in this process: it must have no other threads."""
     _warm_up()
     done: Counter[str] = Counter()
     began = time.monotonic()
-    with planted(fault):
-        for number in until(rounds, seconds):
-            root = new_directory("histories")
-            try:
-                done += _Round(root, seed + number).play(events)
-            except CampaignError as error:
-                raise CampaignError(f"histories with seed {seed + number}, in {root}: {error}") from error
-            shutil.rmtree(root)
+    for number in until(rounds, seconds):
+        root = new_directory("histories")
+        try:
+            done += _sound(*_Round(root, seed + number).play(events))
+        except CampaignError as error:
+            raise CampaignError(f"histories with seed {seed + number}, in {root}: {error}") from error
+        shutil.rmtree(root)
     return {"seed": seed, **done, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _sound(counts: Counter[str], found: list[str]) -> Counter[str]:
+    if found:
+        raise CampaignError("\n".join(found[:20]))
+    return counts
+
+
+def run_planted(seed: int, _seconds: float | None = None, names: Iterable[str] = FAULTS) -> dict[str, Any]:
+    """Plants each fault in turn, and lets the checker find it.
+
+    Args:
+        seed: as for `run`.
+        names: of faults in `transaction_planted`.
+
+    Returns:
+        For each fault the number of the round in which it was found.
+
+    Raises:
+        CampaignError: so many rounds have not shown one of them.
+    """
+    return {"seed": seed, **{name: in_fresh_process(rounds_to_find, seed, name) for name in names}}
+
+
+def rounds_to_find(seed: int, fault: str) -> int:
+    """Returns the round in which a fault is found, counted from 1. This process must have no other threads."""
+    _warm_up()
+    found: set[str] = set()
+    with planted(fault):
+        for number in range(_ROUNDS_TO_FIND):
+            root = new_directory("histories")
+            _, told = _Round(root, seed + number, fault).play(_EVENTS)
+            shutil.rmtree(root)
+            found |= {each.partition(":")[0] for each in told}
+            if found & FAULTS[fault].kinds:
+                return number + 1
+    raise CampaignError(
+        f"{_ROUNDS_TO_FIND} rounds from seed {seed} on have not shown {fault!r}, but {sorted(found) or 'nothing'}"
+    )
 
 
 class _Round:
     """One store, from its first transaction to the verdict."""
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path, seed: int, fault: str = "") -> None:
         self._root = root
+        self._fault = fault
         self._rng = seeded(seed)
         self._store = root / "store"
         self._started = 0
@@ -379,8 +422,12 @@ class _Round:
         self._journal = Journal(64)
         _create(self._store)
 
-    def play(self, events: int) -> Counter[str]:
-        """Starts everybody, lets things happen, ends everybody, judges. Returns how often what happened."""
+    def play(self, events: int) -> tuple[Counter[str], list[str]]:
+        """Starts everybody, lets things happen, ends everybody, judges.
+
+        Returns:
+            How often what happened, and what is wrong, each with its kind.
+        """
         children = dict[str, Child]()
         try:
             for process in (*WRITERS, *READERS, KEEPER):
@@ -404,7 +451,7 @@ class _Round:
         self._notes[path] = NEVER
         if process in WRITERS:
             place = list(WRITERS).index(process)
-            work = lambda say_ready: write(self._store, notes, process, place, rng, say_ready)  # noqa: E731
+            work = lambda say_ready: write(self._store, notes, process, place, rng, say_ready, self._fault)  # noqa: E731
         elif process in READERS:
             work = lambda say_ready: read(self._store, notes, process, rng, say_ready)  # noqa: E731
         else:
@@ -429,7 +476,7 @@ class _Round:
         time.sleep(self._rng.uniform(*_STOPPED_SECONDS))
         os.kill(children[process].pid, signal.SIGCONT)
 
-    def _judge(self) -> Counter[str]:
+    def _judge(self) -> tuple[Counter[str], list[str]]:
         path = self._root / "inspector 0.notes"
         inspector = Notes(path)
         self._notes[path] = NEVER
@@ -443,12 +490,10 @@ class _Round:
         history = self._operations()
         found = [f"{anomaly.kind}: {anomaly.message}" for anomaly in check(history)]
         if waiting:
-            found.append(f"transactions are open in {waiting} after the store was opened")
+            found.append(f"open: transactions are open in {waiting} after the store was opened")
         if not report.ok:
-            found.append(str(report))
-        if found:
-            raise CampaignError("\n".join(found[:20]))
-        return _summary(history)
+            found.append(f"check: {report}")
+        return _summary(history), found
 
     def _operations(self) -> list[Operation]:
         return [each for path, died in self._notes.items() for each in operations_of(path, path.stem.rpartition(" ")[0], died)]

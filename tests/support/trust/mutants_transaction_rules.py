@@ -168,7 +168,7 @@ TRANSACTION_RULES: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_snapshot_does_not_notice_a_compaction_under_way",
         file="pylog/log/reading/queries.py",
-        text="        return any(identity is not None and identity[1] != cut.files[base] for base, identity in found.items())\n",
+        text="        return any(_is_replaced(cut.files[base], entry) for base, entry in found.items() if base >= first)\n",
         replacement="        return not found and bool(found)\n",
         tests=(f"{_SNAPSHOTS}a_compaction_that_has_not_noted_its_end_yet_is_noticed",),
         why="A snapshot is read without records that a compaction has deleted.",

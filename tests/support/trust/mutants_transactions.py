@@ -98,6 +98,22 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         why="A snapshot lacks keys that have newer records.",
     ),
     Mutant(
+        name="a_snapshot_trusts_the_inode_of_a_segment",
+        file="pylog/log/reading/queries.py",
+        text=" or now.size < then.size\n",
+        replacement="\n",
+        tests=(f"{_SNAPSHOTS}a_compaction_is_noticed_though_the_new_file_has_the_inode_of_an_old_one",),
+        why="A snapshot lacks records, because a file system gave a new segment the inode of a deleted one.",
+    ),
+    Mutant(
+        name="a_snapshot_is_read_from_a_topic_that_compaction_has_joined",
+        file="pylog/snapshot.py",
+        text="        if now.is_compacted and not self.files and self.start_offset < self.end_offset:\n",
+        replacement="        if False:\n",
+        tests=(f"{_SNAPSHOTS}a_snapshot_of_a_topic_that_was_altered_to_be_compacted_is_an_error",),
+        why="A snapshot lacks records that compaction has deleted since the topic was altered.",
+    ),
+    Mutant(
         name="each_transactional_id_is_kept_in_use",
         file="pylog/transactions/manager.py",
         text="            self._let_go()\n",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.partition_metadata import read_topic_id
-from pylog.fs import Gate, join
+from pylog.fs import DirectoryEntry, Gate
 from pylog.log.arguments import check_scan, is_committed, offset_given
 from pylog.log.reading import following, lookup, many_offsets, planning, reader
 from pylog.log.reading.following import Ends
@@ -26,7 +26,7 @@ from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.records import RECORD_COLUMNS, record_chunks
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.names import LOG, file_name
-from pylog.snapshot import OffsetsNow, PartitionCut, Snapshot, cut_given
+from pylog.snapshot import OffsetsNow, PartitionCut, SegmentFile, Snapshot, cut_given
 
 
 class LogStates(Protocol):
@@ -141,15 +141,20 @@ class Queries:
         topic_id = read_topic_id(self._source.fs, self._source.directory)
         compacted_to = self._source.cleaned.offsets().get(self._partition, 0)
         ends = state.start_offset, state.end_offset
-        now = OffsetsNow(topic_id, *ends, truncated_to, compacted_to, self._is_rewritten(cut))
+        is_compacted = self._source.options.read().is_compacted
+        now = OffsetsNow(topic_id, *ends, truncated_to, compacted_to, self._is_rewritten(cut), is_compacted)
         cut.check(self._partition, now)
         return state
 
     def _is_rewritten(self, cut: PartitionCut) -> bool:
-        """Returns whether compaction has replaced a segment of a snapshot. Cost: 1 µs a segment of a compacted topic."""
-        fs, directory = self._source.fs, self._source.directory
-        found = {base: fs.identity(join(directory, file_name(base, LOG))) for base, inode in cut.files.items() if inode}
-        return any(identity is not None and identity[1] != cut.files[base] for base, identity in found.items())
+        """Returns whether compaction has replaced a segment of a snapshot. Cost: 2 µs a segment of a compacted topic."""
+        if not cut.files:
+            return False
+        entries = {entry.name: entry for entry in self._source.fs.list(self._source.directory, sizes=LOG)}
+        bases = [base for base, file in cut.files.items() if file.inode and base < cut.end_offset]
+        found = {base: entries.get(file_name(base, LOG)) for base in bases}
+        first = min((base for base, entry in found.items() if entry is not None), default=cut.end_offset)
+        return any(_is_replaced(cut.files[base], entry) for base, entry in found.items() if base >= first)
 
     def records(
         self,
@@ -252,3 +257,8 @@ class Queries:
     def _planned(self, plan: Callable[[LogState], Answer]) -> Answer:
         with self._gate:
             return lookup.of_live(self._snapshot, self._current(), plan)
+
+
+def _is_replaced(then: SegmentFile, now: DirectoryEntry | None) -> bool:
+    """Returns whether a segment's file is another one than it was; compaction may also have merged it with the one before."""
+    return now is None or now.inode != then.inode or now.size < then.size
