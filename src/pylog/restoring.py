@@ -292,7 +292,9 @@ class _Restore:
             if self._fs.exists(log):
                 self._passed(segment.size, log)
             else:
-                self._restore_segment(work.archived, directory, segment)
+                is_last = segment is manifest.segments[-1]
+                next_base = manifest.end_offset if is_last else segment.end_offset
+                self._restore_segment(work.archived, directory, segment, next_base)
         write_atomically(self._fs, directory, names.LEADER_EPOCH_CHECKPOINT, self._epochs(work.archived, manifest))
         active = names.file_name(manifest.end_offset, names.LOG)  # so that the archived segments stay sealed, as they were
         if not self._fs.exists(join(directory, active)):
@@ -315,8 +317,8 @@ class _Restore:
                 epochs.append(entry)
         return encode_epochs(epochs)
 
-    def _restore_segment(self, archived: ArchivedPartition, directory: str, segment: RemoteSegment) -> None:
-        """Writes a segment's files, the `.log` last."""
+    def _restore_segment(self, archived: ArchivedPartition, directory: str, segment: RemoteSegment, next_base: int) -> None:
+        """Writes a segment's files, the `.log` last. The next segment begins at `next_base`, maybe after a gap."""
         name = names.file_name(segment.base_offset, names.LOG)
         temporary = join(directory, name + names.TEMPORARY)
         if self._fs.exists(temporary):
@@ -330,7 +332,7 @@ class _Restore:
             inode = file.identity()[1]
         finally:
             file.close()
-        self._restore_bundle(archived, directory, segment, inode)
+        self._restore_bundle(archived, directory, segment, inode, next_base)
         self._fs.rename(temporary, join(directory, name))
         self._fs.sync_directory(directory)
 
@@ -370,7 +372,9 @@ class _Restore:
         trace.line(trace.MANIFEST_DAMAGED, path=f"{self._objects.url}/{key}", why=why, then=then)
         return None
 
-    def _restore_bundle(self, archived: ArchivedPartition, directory: str, segment: RemoteSegment, inode: int) -> None:
+    def _restore_bundle(
+        self, archived: ArchivedPartition, directory: str, segment: RemoteSegment, inode: int, next_base: int
+    ) -> None:
         """Writes the small files of a segment. They are derived: if the object is damaged, opening creates them again."""
         bundle = self._bundle(archived, segment)
         if bundle is None:
@@ -382,8 +386,9 @@ class _Restore:
         self._write_piece(directory, snapshot, segment.piece(PRODUCER_SNAPSHOT, bundle))
         seal = segment.piece(SEAL, bundle)
         if seal is not None:
-            own = encode_seal(SEALS.parsed(seal, self._objects.url)._replace(inode=inode))  # it names the inode of its file
-            self._write_piece(directory, names.file_name(segment.base_offset, names.SEAL), own)
+            parsed = SEALS.parsed(seal, self._objects.url)
+            own = parsed._replace(inode=inode, end_offset=max(parsed.end_offset, next_base))  # it names the inode of its file
+            self._write_piece(directory, names.file_name(segment.base_offset, names.SEAL), encode_seal(own))
 
     def _write_piece(self, directory: str, name: str, data: bytes | None) -> None:
         if data is not None:
