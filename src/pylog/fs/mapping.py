@@ -11,8 +11,6 @@ import mmap
 import os
 from typing import Any, Final
 
-import numpy as np
-
 from pylog.fs.protocols import Bytes
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +52,7 @@ class Mapping:
 
     def array(self) -> Bytes:
         """Returns the bytes. The array keeps the mapping, and so does each view of it."""
-        return np.asarray(self)
+        return array_of(self)
 
     def give_back(self, start: int, size: int) -> None:
         """Gives pages back to the system, which reads them again when they are touched. A failure is harmless.
@@ -70,3 +68,10 @@ class Mapping:
         address, self._address = self._address, None
         if address is not None:
             unmap(address, self.size)
+
+
+def array_of(source: Mapping | bytes) -> Bytes:
+    """Returns the bytes of a mapping or of an object as a read-only array, without a copy."""
+    import numpy as np
+
+    return np.asarray(source) if isinstance(source, Mapping) else np.frombuffer(source, np.uint8)

@@ -7,8 +7,6 @@ import threading
 import weakref
 from collections import OrderedDict
 
-import numpy as np
-
 from pylog import limits
 from pylog.fs.mapping import Mapping
 from pylog.fs.protocols import Bytes
@@ -55,7 +53,7 @@ class ResidentPages:
 
 
 def _mapping_of(view: Bytes) -> Mapping | None:
-    base = view.base
-    while isinstance(base, np.ndarray):
-        base = base.base
+    base: object = view
+    while not isinstance(base, Mapping | None):
+        base = getattr(base, "base", None)  # of an array; whatever else an array may show has none
     return base if isinstance(base, Mapping) else None

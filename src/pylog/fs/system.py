@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Final, NoReturn, Protocol
 
-import numpy as np
-
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
 from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.living import LiveSet
 from pylog.fs.locks import OsDirectoryLock, OsLockFile
-from pylog.fs.mapping import Mapping
+from pylog.fs.mapping import Mapping, array_of
 from pylog.fs.open_files import advice, opening, system_file
 from pylog.fs.protocols import Bytes, DirectoryEntry, Vouched
 
@@ -240,7 +238,7 @@ class OsFileSystem:
         try:
             size = file.size()
             if size == 0:
-                return np.empty(0, np.uint8)
+                return array_of(b"")
             with reported("map", path):
                 return opening(Mapping, file.descriptor, size, also=(errno.ENOMEM,)).array()
         finally:

@@ -28,7 +28,7 @@ from pylog.index.entries import (
     index_last_timestamp,
     new_state,
 )
-from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from pylog.index.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.pure import add_batch
 from pylog.index.table import read_only

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, TIME_ENTRY, TIME_ENTRY_SIZE, TIME_OFFSET_AT
+from pylog.index.files import TIME_ENTRY
+from pylog.index.layout import OFFSET_ENTRY_SIZE, POSITION_AT, TIME_ENTRY_SIZE, TIME_OFFSET_AT
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from pylog.record.kernel import inlined, kernel

@@ -1,6 +1,4 @@
-"""Kafka's index files: sorted big-endian entries without header or checksum (storage-format 4 and 5).
-
-An offset entry has 8 bytes: relative offset, position. A time entry has 12: timestamp, relative offset.
+"""Which bytes of an index file are entries, and the search in them (`layout` has their format).
 
 Indexes are sparse: a missing entry costs time, a wrong one hides records. So a doubtful entry does not count. This module uses
 numpy and plain Python only, so that a process that only plans reads does not load numba.
@@ -14,14 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-OFFSET_ENTRY_SIZE: Final = 8
-POSITION_AT: Final = 4
-TIME_ENTRY_SIZE: Final = 12
-TIME_OFFSET_AT: Final = 8
 _OFFSET_ENTRY: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
 TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
-OFFSET_FIELDS: Final = struct.Struct(">ii")  # of an offset entry: relative offset, position
-TIME_FIELDS: Final = struct.Struct(">qi")  # of a time entry: timestamp, relative offset
 _INT32: Final = struct.Struct(">i")
 
 # ---- search: O(log n) ------------------------------------------------------------------------------------------------------

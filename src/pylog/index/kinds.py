@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pylog import limits
 from pylog.fs import FileKind
-from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from pylog.index.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from pylog.index.entries import lookup_offset
-from pylog.index.files import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, POSITION_AT, count_at_most, valid_offset_entries
+from pylog.index.files import count_at_most, valid_offset_entries
+from pylog.index.layout import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, POSITION_AT
 from pylog.index.table import EntryTable, is_damaged, read_only
 
 

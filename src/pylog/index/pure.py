@@ -20,7 +20,7 @@ from pylog.index.entries import (
     STATUS,
     TIME_COUNT,
 )
-from pylog.index.files import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, TIME_ENTRY_SIZE, TIME_FIELDS
+from pylog.index.layout import OFFSET_ENTRY_SIZE, OFFSET_FIELDS, TIME_ENTRY_SIZE, TIME_FIELDS
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from pylog.record.kernel import work_of

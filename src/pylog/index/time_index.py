@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from pylog.index.entries import lookup_timestamp
-from pylog.index.files import TIME_ENTRY_SIZE, TIME_FIELDS, TIME_OFFSET_AT, valid_time_entries
+from pylog.index.files import valid_time_entries
+from pylog.index.layout import TIME_ENTRY_SIZE, TIME_FIELDS, TIME_OFFSET_AT
 from pylog.index.table import EntryTable, is_damaged, read_only
 
 

@@ -16,7 +16,7 @@ from pylog.offsets.image import Image
 from pylog.offsets.schema import OFFSETS_TOPIC, group_name
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, SIZE
 from pylog.record.header import header_column
-from pylog.record.pure import good_crc, parse_rows
+from pylog.record.pure_rows import good_crc, parse_rows
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, file_name
 from pylog.unopened import UnopenedDirectory

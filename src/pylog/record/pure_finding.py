@@ -23,7 +23,8 @@ from pylog.record.finding import (
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, LOG_APPEND_TIME_BIT
 from pylog.record.kernel import WORK, work_of
 from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_RECORD, FULL, NOT_FOUND, NOT_PLAIN, OK
-from pylog.record.pure import FEW_HEADERS, floor, frame, good_crc, header, parse_headers, record_head, varint, wrapped
+from pylog.record.pure import floor, frame, header
+from pylog.record.pure_rows import FEW_HEADERS, good_crc, parse_headers, record_head, varint, wrapped
 
 _OFFSET_ENTRY: Final = Struct(">II")  # relative offset, position
 _TIME_ENTRY: Final = Struct(">qi")  # timestamp, relative offset

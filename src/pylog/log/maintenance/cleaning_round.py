@@ -26,7 +26,7 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from pylog.index.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.log.maintenance import compaction_policy
 from pylog.log.maintenance.cleaned_transactions import CleanedTransactions, last_batches
 from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToClean, SegmentExtent

@@ -11,29 +11,28 @@ seventh.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.errors import PylogError
-from pylog.fs import FILES, File, FileSystem, join
-from pylog.index import kinds
-from pylog.index.offset_index import OffsetIndex
-from pylog.index.time_index import TimestampOffset
+from pylog.fs import File, FileSystem, join
+from pylog.index.entry_file import EntryFile, opened
+from pylog.index.layout import OFFSET_FIELDS, TIME_FIELDS
 from pylog.log.durable_point import DurablePoint, open_header
-from pylog.log.reading.outline import PartitionExtent
+from pylog.log.reading.header_walk import HeaderColumn, batches, fits
+from pylog.log.reading.outline import Indexed, PartitionExtent
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
-    HEADER_SIZE,
     LAST_OFFSET,
     LEADER_EPOCH,
     MAX_TIMESTAMP,
     SIZE,
     TRANSACTIONAL_BIT,
 )
-from pylog.record.header import header_column
 from pylog.segment.names import DURABLE_POINT, INDEX, LOG, TIME_INDEX, file_name, plain_plan
 
 _MOST: Final = 64  # batches after an index entry; at Kafka's default interval there are always fewer
@@ -114,7 +113,7 @@ def stable_offset(fs: FileSystem, directory: str, extent: PartitionExtent, most:
         file = fs.open(join(directory, file_name(base, LOG)))
         try:
             end = 0
-            for column in islice(_batches(file, 0, size), most):
+            for column in islice(batches(file, 0, size), most):
                 end = column[0] + column[SIZE]
                 most -= 1
                 if column[ATTRIBUTES] & TRANSACTIONAL_BIT:
@@ -158,7 +157,13 @@ def _outline(fs: FileSystem, directory: str, slot: DurablePoint | None, log_star
         log_start = slot.log_start_offset if ours else max(log_start, slot.log_start_offset)
     start = max(bases[0], log_start)
     end = _end(fs, directory, bases[-1], sizes[-1], slot)
-    segment = functools.cache(lambda index: _Segment(fs, directory, bases[index], sizes[index]))
+
+    @functools.cache
+    def segment(index: int) -> Indexed:
+        from pylog.log.reading.split_segment import SplitSegment
+
+        return SplitSegment(fs, directory, bases[index], sizes[index])
+
     return None if end is None else PartitionExtent(start, max(start, end), bases, sizes, segment)
 
 
@@ -175,50 +180,39 @@ def _segments(fs: FileSystem, directory: str) -> tuple[list[int], list[int], boo
 
 # ---- the end -----------------------------------------------------------------------------------------------------------------
 
-_Column = tuple[int, ...]  # a batch, as in a batch table
-
 
 def _end(fs: FileSystem, directory: str, base: int, size: int, slot: DurablePoint | None) -> int | None:
     """Returns the offset after the last record, if header, indexes and last batches agree on it."""
     file = fs.open(join(directory, file_name(base, LOG)))
     try:
-        if slot is not None and (slot.flags or slot.epoch % 2 or _published(slot) != (base, file.identity()[1], size)):
+        if slot is None:
+            return _end_of_segment(fs, directory, base, size, file) if size else base
+        published = (slot.active_base, slot.active_inode, slot.published_position)
+        if slot.flags or slot.epoch % 2 or published != (base, file.identity()[1], size):
             return None
-        end = _end_of_segment(fs, directory, base, size, file) if size else base
-        return end if slot is None or end == slot.published_offset else None
+        return slot.published_offset if size or slot.published_offset == base else None
     finally:
         file.close()
 
 
-def _published(slot: DurablePoint) -> tuple[int, int, int]:
-    return slot.active_base, slot.active_inode, slot.published_position
-
-
 def _end_of_segment(fs: FileSystem, directory: str, base: int, size: int, file: File) -> int | None:
-    offsets = _offset_index(fs, directory, base, size)
-    path = join(directory, file_name(base, TIME_INDEX))
-    times = kinds.TIMES.fetch_derived(fs, path, size).data
-    if offsets is None or times is None:
-        return None
-    time_index, damaged = kinds.TIMES.parsed(times, path, base)
-    tail = list(islice(_batches(file, offsets.last.position, size), _MOST + 1))
-    known = not damaged and len(time_index) and _is_whole(tail, offsets, size) and _is_named(tail, time_index.last, offsets, file)
-    return tail[-1][LAST_OFFSET] + 1 if known else None
+    """Returns the end of a segment, if the last entries of its indexes and the batches after them agree on it."""
+    with (
+        opened(fs, join(directory, file_name(base, INDEX)), OFFSET_FIELDS) as offsets,
+        opened(fs, join(directory, file_name(base, TIME_INDEX)), TIME_FIELDS) as times,
+    ):
+        if offsets.is_damaged or times.is_damaged or not times.count:
+            return None
+        relative, position = offsets[offsets.count - 1] if offsets.count else (0, 0)
+        tail = list(islice(batches(file, position, size), _MOST + 1))
+        indexed = base + relative if offsets.count else None
+        known = _is_whole(tail, base, indexed, size) and _is_named(tail, base, times[times.count - 1], offsets, file)
+        return tail[-1][LAST_OFFSET] + 1 if known else None
 
 
-def _batches(file: File, position: int, size: int) -> Iterator[_Column]:
-    """Returns the whole batches of magic 2 from a position to the end of the file."""
-    while position < size:
-        column = header_column(memoryview(file.read(HEADER_SIZE, position)), position)
-        if column is None or position + column[SIZE] > size:
-            return
-        yield column
-        position += column[SIZE]
-
-
-def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
+def _is_whole(tail: Sequence[HeaderColumn], base: int, indexed: int | None, size: int) -> bool:
     """Returns whether the batches begin at the index entry and reach the segment's end, without a gap and in one epoch."""
-    if not tail or len(tail) > _MOST or tail[-1][0] + tail[-1][SIZE] != size or not _fits(tail[0], offsets):
+    if not tail or len(tail) > _MOST or tail[-1][0] + tail[-1][SIZE] != size or not fits(tail[0], base, indexed):
         return False
     following = tail[0][BASE_OFFSET]
     for column in tail:
@@ -228,58 +222,11 @@ def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
     return following - tail[0][BASE_OFFSET] <= limits.MAX_RELATIVE_OFFSET
 
 
-def _fits(column: _Column, offsets: OffsetIndex) -> bool:
-    """Returns whether a batch is that of the last index entry; without entries, the segment's first."""
-    if not len(offsets):
-        return column[BASE_OFFSET] == offsets.base_offset
-    return offsets.base_offset <= column[BASE_OFFSET] and column[LAST_OFFSET] == offsets.last.offset
-
-
-def _is_named(tail: Sequence[_Column], entry: TimestampOffset, offsets: OffsetIndex, file: File) -> bool:
+def _is_named(tail: Sequence[HeaderColumn], base: int, entry: tuple[int, int], offsets: EntryFile, file: File) -> bool:
     """Returns whether the batch at a time index entry's offset has its timestamp."""
-    if entry.offset < tail[0][BASE_OFFSET]:
-        tail = list(islice(_batches(file, offsets.lower(entry.offset + 1).position, tail[0][0]), _MOST))
-    found = next((column for column in tail if column[LAST_OFFSET] >= entry.offset), None)
-    return found is not None and found[BASE_OFFSET] <= entry.offset and found[MAX_TIMESTAMP] == entry.timestamp
-
-
-# ---- splitting ---------------------------------------------------------------------------------------------------------------
-
-
-class _Segment:
-    """A segment to split: uses its index file if that is sound, else one rebuilt by the engine."""
-
-    def __init__(self, fs: FileSystem, directory: str, base: int, size: int) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._base = base
-        self._size = size
-
-    @functools.cached_property
-    def _index(self) -> OffsetIndex:
-        index = _offset_index(self._fs, self._directory, self._base, self._size)
-        if index is not None and self._is_of_this(index):
-            return index
-        from pylog.segment.segment import LogSegment
-
-        segment = LogSegment(self._fs, self._directory, self._base, size=self._size, mtime_ms=0, open_files=FILES)
-        return segment.offset_index()
-
-    def _is_of_this(self, index: OffsetIndex) -> bool:
-        file = self._fs.open(join(self._directory, file_name(self._base, LOG)))
-        try:
-            first = next(_batches(file, index.last.position, self._size), None)
-            return first is not None and _fits(first, index)
-        finally:
-            file.close()
-
-    def offset_index(self) -> OffsetIndex:
-        return self._index
-
-
-def _offset_index(fs: FileSystem, directory: str, base: int, size: int) -> OffsetIndex | None:
-    """Returns a segment's index; None if it is missing or damaged."""
-    path = join(directory, file_name(base, INDEX))
-    data = kinds.OFFSETS.fetch_derived(fs, path, size).data
-    index, damaged = kinds.OFFSETS.parsed(data or b"", path, base, size)
-    return None if data is None or damaged else index
+    timestamp, relative = entry
+    if base + relative < tail[0][BASE_OFFSET]:
+        before = bisect_right(range(offsets.count), relative, key=lambda index: offsets[index][0])
+        tail = list(islice(batches(file, offsets[before - 1][1] if before else 0, tail[0][0]), _MOST))
+    found = next((column for column in tail if column[LAST_OFFSET] >= base + relative), None)
+    return found is not None and found[BASE_OFFSET] <= base + relative and found[MAX_TIMESTAMP] == timestamp

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pylog.clock import Clock
-from pylog.index.offset_index import OffsetIndex
 
 if TYPE_CHECKING:
+    from pylog.index.offset_index import OffsetIndex
     from pylog.log.recovery.loaded import Source
     from pylog.log.state import LogState
 
