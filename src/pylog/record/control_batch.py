@@ -43,8 +43,8 @@ def usual_marker(batch: memoryview) -> ControlRecord | None:
 
 def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
     """Returns the control record of a batch; None if compaction emptied it."""
-    start = int(table[POSITION, batch])
-    if (usual := usual_marker(buffer[start : start + int(table[SIZE, batch])].data)) is not None:
+    start = table.item(POSITION, batch)
+    if (usual := usual_marker(buffer[start : start + table.item(SIZE, batch)].data)) is not None:
         return usual
     decoder = RecordDecoder(("key", "value"), verify=False)
     single = np.ascontiguousarray(table[:, batch : batch + 1])

@@ -283,10 +283,10 @@ def _first_bad_crc(region: Region, count: int) -> int | None:
 
 def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
     """Returns whether a batch's stored checksum matches its bytes, in its format."""
-    position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
-    if table[MAGIC, batch] < 2:
-        return legacy_crc_ok(buffer[position : position + size])
-    return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, position + size)) == int(table[CRC, batch])
+    position, end = table.item(POSITION, batch), table.item(POSITION, batch) + table.item(SIZE, batch)
+    if table.item(MAGIC, batch) < 2:
+        return legacy_crc_ok(buffer[position:end])
+    return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, end)) == table.item(CRC, batch)
 
 
 def possible_markers(table: Table) -> NDArray[np.bool_]:

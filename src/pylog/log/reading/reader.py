@@ -115,10 +115,11 @@ class _Reading:
         """Yields the frames of the remaining range."""
         outcomes = TransactionOutcomes(state, self._wanted, self._is_left_out) if self._committed else None
         try:
-            for segment, buffer, table, shift in good_batches(state, self._wanted):
+            for batches in good_batches(state, self._wanted):
+                segment, buffer, table, shift = batches
                 if self._check is not None:
                     self._check(table)
-                aborted, unknown = (None, None) if outcomes is None else outcomes.known(buffer, table)
+                aborted, unknown = (None, None) if outcomes is None else outcomes.known(batches)
                 known = table if unknown is None or aborted is None else np.ascontiguousarray(table[:, : aborted.size])
                 try:
                     shown = visible(buffer, known, aborted)

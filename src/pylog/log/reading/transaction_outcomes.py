@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from pylog.segment.batch_walk import crc_is_good, first_offsets, possible_marker
 from pylog.segment.segment import LogSegment
 
 IsLeftOut = Callable[[int, int], bool | None]
+_KIND: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class TransactionEnd(NamedTuple):
@@ -56,7 +57,8 @@ class TransactionOutcomes:
         is_left_out: decides before the markers do, as in a snapshot; it takes the producer id and the offset of a batch, and
             returns None to leave the decision to the markers.
 
-    Cost: none in ranges without transactions, else a second walk over the headers, ahead of the reader.
+    Cost: none in ranges without transactions. Markers in a region that the reader has in memory are taken from there. Only for
+    transactions that end after it, a second walk reads ahead of the reader.
     """
 
     def __init__(self, state: LogState, wanted: OffsetRange, is_left_out: IsLeftOut | None = None) -> None:
@@ -64,6 +66,7 @@ class TransactionOutcomes:
         self._wanted = wanted
         self._is_left_out = is_left_out
         self._ahead: Iterator[Batches] | None = None
+        self._reached = 0  # the markers from the first transaction's offset up to here are known
         self._markers: defaultdict[int, deque[tuple[int, bool]]] = defaultdict(deque)  # producer → (offset, aborted), ascending
         self._damage: CorruptionError | None = None  # the damage that ended the walk
         self._proof: TransactionProof | None = None  # for transactions whose marker the damage may hide
@@ -75,19 +78,30 @@ class TransactionOutcomes:
         Raises:
             CorruptionError: the outcome of a transaction is unknown, because damage may hide its marker.
         """
-        found, error = self.known(None, table)
+        found, error = self._known(None, table, _in_transactions(table))
         if error is not None:
             raise error
         return found
 
-    def known(self, buffer: Bytes | None, table: Table) -> tuple[NDArray[np.bool_], CorruptionError | None]:
+    def known(self, batches: Batches) -> tuple[NDArray[np.bool_], CorruptionError | None]:
         """Returns the same as `aborted`, but the error with the answers for the batches before the first unknown outcome.
 
-        With `buffer`, a batch that does not match its checksum is left to the decoder, which raises.
+        A batch that does not match its checksum is left to the decoder, which raises.
+
+        Args:
+            batches: a region that the reader has in memory, with its markers.
         """
+        asked = _in_transactions(batches.table)
+        if asked:
+            self._take_read(batches)
+        return self._known(batches.buffer, batches.table, asked)
+
+    def _known(
+        self, buffer: Bytes | None, table: Table, asked: Sequence[int]
+    ) -> tuple[NDArray[np.bool_], CorruptionError | None]:
         found = np.zeros(table.shape[1], np.bool_)
-        for batch in np.flatnonzero((table[ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT).tolist():
-            outcome = self._is_aborted(int(table[PRODUCER_ID, batch]), int(table[LAST_OFFSET, batch]))
+        for batch in asked:
+            outcome = self._is_aborted(table.item(PRODUCER_ID, batch), table.item(LAST_OFFSET, batch))
             if outcome is None and (buffer is None or crc_is_good(buffer, table, batch)):
                 return found[:batch], self._unknown(table, batch)
             found[batch] = outcome or False
@@ -145,7 +159,7 @@ class TransactionOutcomes:
         if self._damage is not None:
             return False
         if self._ahead is None:
-            self._ahead = good_batches(self._state, OffsetRange(offset, self._state.end_offset))
+            self._ahead = good_batches(self._state, OffsetRange(max(offset, self._reached), self._state.end_offset))
         try:
             batches = next(self._ahead, None)
             if batches is not None:
@@ -155,9 +169,20 @@ class TransactionOutcomes:
             self._damage = error
             return False
 
+    def _take_read(self, batches: Batches) -> None:
+        """Takes the markers of a region that the reader has read, unless the walk ahead has taken them."""
+        if self._damage is not None or int(batches.table[LAST_OFFSET, -1]) < self._reached:
+            return
+        self._ahead = None  # the next one begins after this region
+        try:
+            self._take_markers(batches, self._reached)
+        except CorruptionError as error:
+            self._damage = error
+
     def _take_markers(self, batches: Batches, offset: int) -> None:
-        for end in transaction_ends(batches, offset):
+        for end in transaction_ends(batches, max(offset, self._reached)):
             self._markers[end.producer_id].append((end.offset, not end.committed))
+        self._reached = int(batches.table[LAST_OFFSET, -1]) + 1
 
     def _unknown(self, table: Table, first: int) -> CorruptionError:
         """Returns the error for batches from `first` on. Its `next_offset` is the first later offset with a known outcome."""
@@ -180,7 +205,7 @@ class TransactionOutcomes:
         return CorruptionError(message, path=path, position=position, offset=offset, next_offset=next_offset)
 
     def _is_unknown(self, table: Table, batch: int) -> bool:
-        transactional = (table[ATTRIBUTES, batch] & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT
+        transactional = (table[ATTRIBUTES, batch] & _KIND) == TRANSACTIONAL_BIT
         hidden = self._damage is not None and table[LAST_OFFSET, batch] >= (self._damage.offset or 0)
         if not transactional or hidden:
             return False
@@ -259,8 +284,14 @@ def _begins(state: LogState, entry: AbortedTransaction) -> bool:
     with contextlib.suppress(CorruptionError, OffsetOutOfRangeError):
         for _, _, table, _ in good_batches(state, OffsetRange(first, first + 1)):
             own = (table[PRODUCER_ID] == entry.producer_id) & (table[BASE_OFFSET] == first)
-            return bool((own & ((table[ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT)).any())
+            return bool((own & ((table[ATTRIBUTES] & _KIND) == TRANSACTIONAL_BIT)).any())
     return False
+
+
+def _in_transactions(table: Table) -> list[int]:
+    """Returns which batches have records of a transaction."""
+    found: list[int] = np.flatnonzero((table[ATTRIBUTES] & _KIND) == TRANSACTIONAL_BIT).tolist()
+    return found
 
 
 def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:
@@ -271,14 +302,14 @@ def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:
     """
     segment, buffer, table, shift = batches
     for batch in np.flatnonzero(possible_markers(table) & (table[LAST_OFFSET] >= offset)).tolist():
-        last_offset = int(table[LAST_OFFSET, batch])
+        last_offset = table.item(LAST_OFFSET, batch)
         if not crc_is_good(buffer, table, batch):
             first, position = int(first_offsets(table)[batch]), shift + int(table[POSITION, batch])
             error = CorruptionError("a marker does not match its checksum", position=position, offset=first)
             raise placed(error, segment, last_offset + 1)
-        marker = control_record(buffer, table, batch) if table[ATTRIBUTES, batch] & CONTROL_BIT else None
+        marker = control_record(buffer, table, batch) if table.item(ATTRIBUTES, batch) & CONTROL_BIT else None
         if marker is not None and marker.ends_transaction:
-            yield TransactionEnd(last_offset, int(table[PRODUCER_ID, batch]), marker.type != CONTROL_ABORT)
+            yield TransactionEnd(last_offset, table.item(PRODUCER_ID, batch), marker.type != CONTROL_ABORT)
 
 
 def all_transaction_ends(state: LogState, wanted: OffsetRange) -> Iterator[TransactionEnd]:
