@@ -127,9 +127,18 @@ class ReplayedPartition(Generic[Image]):
             self._reported = 0
             self._begin()
             state = self._log.snapshot()
-        if state is not self._seen:
+        if state is self._seen or self._is_same_to(state):
+            self._seen = state
+        else:
             self._take(state)
         return self._image
+
+    def _is_same_to(self, state: LogState) -> bool:
+        """Returns whether all records were replayed, in the same segments, as after an append of this process."""
+        seen = self._seen
+        if seen is None or state.end_offset != self._position or state.segments is not seen.segments:
+            return False
+        return state.truncation_count == seen.truncation_count and state.start_offset == seen.start_offset
 
     def _take(self, state: LogState) -> None:
         """Replays new records; retries from the start after a failure while other processes change the log (reliability 11e)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 import pylog
 from pylog.clock import ManualClock, SystemClock
@@ -283,3 +283,26 @@ def test_one_batch_is_written_as_a_transaction_if_another_store_has_lowered_the_
         transaction.append_many("out", [b"x" * 300] * 10, partition=1)
     assert committed(store, "out") == [b"first", *[b"x" * 300] * 10]
     assert len(transaction.offsets[TopicPartition("out", 1)]) > 1
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_of_committed_records_reads_few_bytes_twice(store: Store) -> None:
+    for _ in range(40):
+        with store.transaction("id") as transaction:
+            transaction.append_many("out", [bytes(1_000)] * 300, partition=0)
+    log, read, read_into = store.log("out", 0), list[int](), MemoryFile.read_into
+
+    def counted(self: MemoryFile, buffer: memoryview, position: int) -> int:
+        read.append(read_into(self, buffer, position))
+        return read[-1]
+
+    taken = {}
+    for level in ("read_uncommitted", "read_committed"):
+        read.clear()
+        with patch.object(MemoryFile, "read_into", counted):
+            assert sum(batch.num_rows for batch in log.scan(isolation_level=level)) == 12_000
+        taken[level] = sum(read)
+    assert taken["read_uncommitted"] > 12_000_000
+    assert taken["read_committed"] < 1.2 * taken["read_uncommitted"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pylog import Durability, TopicPartition, TransactionAbortedError
 from pylog.testing import MemoryFileSystem

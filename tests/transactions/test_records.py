@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import pylog
 from pylog import Durability, TopicPartition

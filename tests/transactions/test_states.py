@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
+from msgspec.structs import replace
 
 from pylog import Durability, TopicPartition
 from pylog.errors import InvalidTransactionStateError, ProducerFencedError, PylogError, TransactionAbortedError

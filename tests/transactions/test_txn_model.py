@@ -5,9 +5,8 @@ A part of it: `./dev torture transactions` searches all scenarios and leaves out
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pylog import TopicPartition
 from pylog.transactions.markers import marker_for, orphan_marker

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sortedcontainers import SortedDict
 
 from pylog import limits
 from pylog.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
@@ -93,9 +92,8 @@ class ProducerStateManager:
         self._kept: dict[int, Producer | None] = {}  # the entries before records that are not published yet
         self.noted: Callable[[int], int] = int  # largest timestamp of a batch → start of its producer's idle time
         self._producers = {producer.producer_id: producer for producer in producers}
-        self._open: SortedDict[int, int] = SortedDict(
-            {entry.transaction_first_offset: key for key, entry in self._producers.items() if entry.transaction_first_offset >= 0}
-        )
+        found = ((entry.transaction_first_offset, key) for key, entry in self._producers.items())
+        self._open = dict(sorted(pair for pair in found if pair[0] >= 0))  # ascending: each one begins at the log's end
         self._listed: tuple[OpenTransaction, ...] | None = None  # the open transactions, until they change
 
     @property
@@ -111,7 +109,7 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of the earliest open transaction."""
-        return int(self._open.peekitem(0)[0]) if self._open else None
+        return next(iter(self._open), None)
 
     def keep(self, producer_ids: NDArray[np.int64]) -> None:
         """Saves these producers' entries before their first change, until `note_published`. Cost: O(1) for each."""
@@ -167,6 +165,7 @@ class ProducerStateManager:
                 self._producers[key] = entry
                 if entry.transaction_first_offset >= 0:
                     self._open[entry.transaction_first_offset] = key
+        self._open = dict(sorted(self._open.items()))
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """Returns the open transactions, by their first offsets. Cost: O(1), and O(n) after a change of them."""

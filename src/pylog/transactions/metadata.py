@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pylog.config import Durability
 from pylog.record.types import TopicPartition
@@ -69,8 +70,7 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionOwner:
+class TransactionOwner(msgspec.Struct, frozen=True):
     """What pylog adds to the records of a transaction that is open or prepared (transactions 3.4). Brokers ignore and drop it.
 
     Attributes:
@@ -98,8 +98,7 @@ class TransactionOwner:
         return self.level == _LEVELS.index("SYNC")
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMetadata:
+class TransactionMetadata(msgspec.Struct, frozen=True):
     """The state of a transactional id. Times in milliseconds.
 
     Attributes:

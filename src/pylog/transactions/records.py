@@ -35,6 +35,9 @@ _CLIENT_VERSION: Final = 2
 _NEXT_EPOCH: Final = 3
 _OWNER_VERSION: Final = 1
 _KEY: Final = struct.Struct(">hh")
+_HEAD: Final = struct.Struct(">hqhib")  # version, producer id and epoch, timeout, state
+_TIMES: Final = struct.Struct(">qq")
+_OWNER: Final = struct.Struct(">bqb")  # version, byte, level
 _KEY_START: Final = b"\0\0"
 _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
@@ -249,11 +252,11 @@ def format_value(metadata: TransactionMetadata, version: int = NEWEST_VERSION) -
         version: 1, or 0, which brokers before 3.5 read. Version 0 has no tagged fields, so they are lost.
     """
     write = Writer(flexible=version >= NEWEST_VERSION)
-    write.int16(version).int64(metadata.producer_id).int16(metadata.producer_epoch).int32(metadata.timeout_ms)
-    write.int8(metadata.state)
+    identity = metadata.producer_id, metadata.producer_epoch
+    write.data += _HEAD.pack(version, *identity, metadata.timeout_ms, metadata.state)
     topics = None if metadata.state is TransactionState.EMPTY else _by_topic(metadata.partitions)
     write.array(topics, lambda each: _write_topic(write, *each))
-    write.int64(metadata.last_update_timestamp_ms).int64(metadata.start_timestamp_ms)
+    write.data += _TIMES.pack(metadata.last_update_timestamp_ms, metadata.start_timestamp_ms)
     return bytes(write.tags(tuple(_tags(metadata))).data)
 
 
@@ -268,14 +271,15 @@ def _write_topic(write: Writer, topic: str, numbers: tuple[int, ...]) -> None:
 
 def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
     """Returns the tagged fields that differ from their default, in the order of their numbers."""
-    for number, layout, value, default in (
-        (_PREVIOUS_ID, _INT64, metadata.previous_producer_id, NO_PRODUCER_ID),
-        (_NEXT_ID, _INT64, metadata.next_producer_id, NO_PRODUCER_ID),
-        (_CLIENT_VERSION, _INT16, metadata.client_transaction_version, 0),
-        (_NEXT_EPOCH, _INT16, metadata.next_producer_epoch, NO_PRODUCER_EPOCH),
-    ):
-        if value != default:
-            yield number, layout.pack(value)
+    if metadata.previous_producer_id != NO_PRODUCER_ID:
+        yield _PREVIOUS_ID, _INT64.pack(metadata.previous_producer_id)
+    if metadata.next_producer_id != NO_PRODUCER_ID:
+        yield _NEXT_ID, _INT64.pack(metadata.next_producer_id)
+    if metadata.client_transaction_version:
+        yield _CLIENT_VERSION, _INT16.pack(metadata.client_transaction_version)
+    if metadata.next_producer_epoch != NO_PRODUCER_EPOCH:
+        yield _NEXT_EPOCH, _INT16.pack(metadata.next_producer_epoch)
     if metadata.owner is not None:
-        write = Writer().int8(_OWNER_VERSION).int64(metadata.owner.byte).int8(metadata.owner.level)
+        write = Writer()
+        write.data += _OWNER.pack(_OWNER_VERSION, metadata.owner.byte, metadata.owner.level)
         yield OWNER_TAG, bytes(write.array(metadata.owner.end_offsets, write.int64).data)

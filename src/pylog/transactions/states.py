@@ -8,9 +8,10 @@ Transactions of clients before KIP-890, which only brokers write, have markers w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Final
+
+from msgspec.structs import replace
 
 from pylog.errors import InvalidTransactionStateError, ProducerFencedError, PylogError, TransactionAbortedError
 from pylog.limits import MAX_PRODUCER_EPOCH

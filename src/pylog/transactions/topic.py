@@ -82,8 +82,9 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
             What `transition` has returned.
         """
         while True:
-            with self._guard:
-                self._caught_up()  # most of the work before the lock is taken
+            if self._position != self._log.known.end_offset:
+                with self._guard:
+                    self._caught_up()  # most of the work before the lock is taken
             decision = _Decision(transactional_id, now_ms, transition)
             request = decision.request = ChosenRequest(now_ms, partial(self._decide, decision), level)
             try:

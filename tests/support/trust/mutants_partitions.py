@@ -59,8 +59,8 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="requests_are_not_checked_again",
         file="pylog/log/writing/group_commit.py",
-        text="            if request.options is not options:\n",
-        replacement="            if request.options is None:\n",
+        text="            if request.options is not options:\n                refit(",
+        replacement="            if request.options is None:\n                refit(",
         tests=("tests/test_options_live.py::test_a_topic_made_compacted_refuses_keyless_records_at_once_in_every_store",),
         why="A request that was made before an alteration is written after it.",
     ),

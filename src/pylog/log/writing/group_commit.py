@@ -79,8 +79,11 @@ class GroupCommit:
             if only.check is not None:
                 only.check()
             self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
+        elif only:
+            if self._fits(only) and not self._is_settled(only, writer):
+                self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
         else:
-            for group in self._groups(self._fitting(requests), writer):
+            for group in self._groups(filter(self._fits, requests), writer):
                 self._commit_group(group, writer)
         if self._held.failure is not None:
             self._give_up(writer)
@@ -96,19 +99,18 @@ class GroupCommit:
         for request in late:
             request.refuse(lock.refused())
 
-    def _fitting(self, requests: list[Request]) -> Iterator[Request]:
-        """Returns the requests that fit the current options. Older requests are checked again, and may be refused."""
+    def _fits(self, request: Request) -> bool:
+        """Returns whether a request fits the current options. An older request is checked again, and may be refused."""
         options = self._source.options.now
-        for request in requests:
-            try:
-                if request.options is not options:
-                    refit(request, options, self._clock.now_ms())
-                if request.check is not None:
-                    request.check()
-            except PylogError as error:  # raised by the requesting thread
-                request.refuse(error)
-                continue
-            yield request
+        try:
+            if request.options is not options:
+                refit(request, options, self._clock.now_ms())
+            if request.check is not None:
+                request.check()
+        except PylogError as error:  # raised by the requesting thread
+            request.refuse(error)
+            return False
+        return True
 
     def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
         """Groups requests. A producer's second one begins another group, because its numbers are checked after the first."""
@@ -119,7 +121,7 @@ class GroupCommit:
             if numbers is not None and numbers.producer_id in numbered:
                 yield grouped(together, writer.state.end_offset)
                 together, numbered = [], set()
-            if (numbers is not None or isinstance(request, DecidedRequest)) and self._is_settled(request, writer):
+            if self._is_settled(request, writer):
                 continue
             if numbers is not None:
                 numbered.add(numbers.producer_id)
@@ -130,6 +132,8 @@ class GroupCommit:
     @staticmethod
     def _is_settled(request: Request, writer: LogWriter) -> bool:
         """Returns whether a request needs no write: it is a duplicate, decides to append nothing, or is refused."""
+        if request.producer is None and not isinstance(request, DecidedRequest):
+            return False
         writer.stop.check()  # otherwise records that the previous group failed to write would count as duplicates
         try:
             known = _known_offsets(request, writer)

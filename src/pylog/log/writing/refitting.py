@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pylog.config import Durability
 from pylog.errors import InvalidRecordError
@@ -15,6 +16,7 @@ from pylog.record.control import end_transaction_record
 from pylog.record.few import Piece, few_rows, joined_rows, least_bound
 from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch
 
+_PLAIN: Final = BatchEncoder()  # of records that pylog makes itself
 ChooseMarker = Callable[[OpenTransaction | None], tuple[MarkerBatch, bool] | None]
 
 
@@ -90,7 +92,7 @@ class MarkerRequest(DecidedRequest):
         self, now_ms: int, producer_id: int, choose: ChooseMarker, coordinator_epoch: int, durability: Durability
     ) -> None:
         number = MarkerBatch(producer_id, 0, -1)  # the epoch is not known yet
-        super().__init__([], BatchEncoder(), durability, number, True, asked=("none", durability), now_ms=now_ms)
+        super().__init__([], _PLAIN, durability, number, True, asked=("none", durability), now_ms=now_ms)
         self._choose = choose
         self._coordinator_epoch = coordinator_epoch
         self._producer_id = producer_id
@@ -117,7 +119,7 @@ class ChosenRequest(DecidedRequest):
     __slots__ = ("_choose",)
 
     def __init__(self, now_ms: int, choose: Callable[[], Piece | None], durability: Durability) -> None:
-        super().__init__([], BatchEncoder(), durability, whole=True, asked=(None, durability), now_ms=now_ms)
+        super().__init__([], _PLAIN, durability, whole=True, asked=(None, durability), now_ms=now_ms)
         self._choose = choose
 
     def decide(self, producers: ProducerStateManager) -> bool:  # noqa: ARG002 - as `DecidedRequest` has it
