@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+
 import pylog
 from benchmarks.durable import _Bare
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, race, times
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_most, millions, race, seconds, times
 from pylog import Durability, Store, TransactionsConfig
 
 PART = "T"
 VALUE = b"0123456789" * 10
 PARTITIONS = 8
+THREADS = 32
+MANY_PARTITIONS = 100  # of a snapshot
+IDS = 10_000
 THINKS_S = 0.005  # between two commits of a program that does something else
 SYNC_LEVEL, OS_LEVEL = "Durability.SYNC", "Durability.OS"
 FEW = TransactionsConfig(topic_num_partitions=5)
@@ -31,11 +37,15 @@ def run(settings: Settings) -> None:
         table = _Tables(directory / "sqlite")
         _latency(settings, store, bare, table)
         _rate(settings, store, bare, table)
+        _threads(settings, store)
         _in_memory(settings, store)
         _many_records(settings, store)
+        _many_rows(settings, store)
         bare.close()
         table.close()
     _readers(settings, directory / "readers")
+    _snapshot(settings, directory / "snapshot")
+    _opening(settings, directory / "ids")
 
 
 class _Tables:
@@ -63,7 +73,7 @@ def _commit(store: Store, name: str | None, partitions: int, level: str = "sync"
     return commit
 
 
-def _typical(call: Callable[[], None], count: int, pause: float = 0.0) -> float:
+def _typical(call: Callable[[], object], count: int, pause: float = 0.0) -> float:
     """Returns the median time of a call, in milliseconds."""
     taken = []
     for _ in range(count):
@@ -104,6 +114,34 @@ def _rate(settings: Settings, store: Store, bare: _Bare, table: _Tables) -> None
     _report(settings, work, "/s", found["2 partitions"], "SQLite, WAL, synchronous=FULL", found["sqlite"], times(0.25))
 
 
+def _threads(settings: Settings, store: Store) -> None:
+    """Commits of many threads, an id each, in the same two partitions: their syncs are shared."""
+    count = settings.scaled(10, 4)
+    sides = {
+        "many": lambda: _rate_of_threads(store, THREADS, count),
+        "one": lambda: _rate_of_threads(store, 1, count),
+    }
+    found = race(sides, settings.rounds)
+    _report(settings, f"commits of {THREADS} threads, 2 partitions", "/s", found["many"], "one thread", found["one"], times(6))
+
+
+def _rate_of_threads(store: Store, threads: int, count: int) -> float:
+    """Returns commits a second of all threads together, each of which commits `count` times."""
+
+    def commit_all(number: int) -> None:
+        commit = _commit(store, f"thread {number}", 2)
+        for _ in range(count):
+            commit()
+
+    working = [threading.Thread(target=commit_all, args=(number,)) for number in range(threads)]
+    began = time.perf_counter()
+    for thread in working:
+        thread.start()
+    for thread in working:
+        thread.join()
+    return threads * count / (time.perf_counter() - began)
+
+
 def _in_memory(settings: Settings, store: Store) -> None:
     """Commits at `OS`, which sync nothing, against one append."""
     count = settings.scaled(400, 100)
@@ -134,6 +172,26 @@ def _many_records(settings: Settings, store: Store) -> None:
     _report(settings, work, "/s", found["process"], "append_many of as many", found["append"], None)
 
 
+def _many_rows(settings: Settings, store: Store) -> None:
+    """An Arrow table in each of four partitions, against the same tables appended without a transaction."""
+    rows, partitions = settings.scaled(1_000_000, 100_000), range(4)
+    table = pa.table({"value": pa.array([VALUE] * (rows // len(partitions)), pa.binary())})
+
+    def together() -> None:
+        with store.transaction("rows", buffer_bytes=1 << 30) as transaction:
+            for partition in partitions:
+                transaction.append_arrow("out", table, partition=partition)
+
+    def each() -> None:
+        for partition in partitions:
+            store.log("out", partition).append_arrow(table)
+
+    sides = {"together": lambda: millions(rows, together), "each": lambda: millions(rows, each)}
+    found = race(sides, settings.repeated(3, 2))
+    work = f"{rows:,} rows a transaction, append_arrow, 4 partitions"
+    _report(settings, work, "M/s", found["together"], "append_arrow without one", found["each"], times(0.9))
+
+
 def _readers(settings: Settings, directory: Path) -> None:
     """A scan that leaves out the records of aborted transactions, a tenth of all, against one that does not."""
     count = settings.scaled(200, 50)
@@ -156,6 +214,48 @@ def _readers(settings: Settings, directory: Path) -> None:
     work = "scan of committed records, 10 % aborted"
     rival = "a scan of all"
     _report(settings, work, "M/s", found["read_committed"], rival, found["read_uncommitted"], times(0.9), NO_WRITES)
+
+
+def _snapshot(settings: Settings, directory: Path) -> None:
+    """A snapshot of many partitions at rest."""
+    with pylog.open(directory, durability=Durability.OS, transactions=FEW) as store:
+        store.create_topic("out", partition_count=MANY_PARTITIONS)
+        for partition in range(MANY_PARTITIONS):
+            _commit_in(store, "id", partition)
+        found = race({"snapshot": lambda: _typical(store.snapshot, 50)}, settings.rounds)
+    _report_time(settings, f"snapshot() of {MANY_PARTITIONS} partitions at rest", found["snapshot"], at_most(1))
+
+
+def _opening(settings: Settings, directory: Path) -> None:
+    """From `pylog.open` to the first transaction of one more id, in a directory with many transactional ids."""
+    ids = settings.scaled(IDS, IDS // 10)
+    with pylog.open(directory, durability=Durability.OS) as store:
+        store.create_topic("out")
+        for number in range(ids):
+            _commit_in(store, f"id {number}", 0)
+    found = race({"open": lambda: _opening_ms(directory)}, settings.rounds)
+    _report_time(settings, f"open a store with {ids:,} transactional ids, and begin a transaction", found["open"], at_most(100))
+
+
+def _opening_ms(directory: Path) -> float:
+    opened = list[Store]()
+
+    def open_and_begin() -> None:
+        opened.append(pylog.open(directory, durability=Durability.OS))
+        opened[0].transaction("one more").abort()
+
+    taken = 1e3 * seconds(open_and_begin)
+    opened[0].close()
+    return taken
+
+
+def _commit_in(store: Store, name: str, partition: int) -> None:
+    with store.transaction(name) as transaction:
+        transaction.append("out", VALUE, partition=partition)
+
+
+def _report_time(settings: Settings, work: str, measured: Sample, target: Target) -> None:
+    settings.report(Row(part=PART, work=work, unit="ms", measured=measured, target=target))
 
 
 def _a_second(call: Callable[[], None], count: int) -> float:
