@@ -453,10 +453,11 @@ def _dying_at(count: int, *, after: bool) -> Callable[..., Any]:
             number = next(calls)
             if number == count and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            answer = method(*arguments)
-            if number == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return answer
+            try:
+                return method(*arguments)
+            finally:
+                if number == count:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         return call
 

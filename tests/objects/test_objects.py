@@ -13,7 +13,8 @@ import pytest
 
 import pylog
 from pylog.objects import ObjectStore, open_objects
-from support.objects import MemoryObjects
+from pylog.objects.objects import Data
+from support.objects import MemoryObjects, every_url
 
 SECRET = "s3cr3t-Ke1/of+tests"
 
@@ -99,6 +100,28 @@ def test_lists_and_deletes(objects: ObjectStore) -> None:
     assert sorted(each.key for each in objects.list("")) == ["p/a", "p/b/c", "p2/a", "q/a"]
     objects.delete(["p/a", "p/b/c", "not/there"])
     assert sorted(each.key for each in objects.list("")) == ["p2/a", "q/a"]
+
+
+class ReplacingObjects(MemoryObjects):
+    """A store that ignores `If-None-Match`."""
+
+    def put_new(self, key: str, data: Data) -> None:
+        self.put_if(key, data, None)
+
+
+def test_a_store_that_replaces_objects_gets_no_archive(tmp_path: Path) -> None:
+    objects = ReplacingObjects()
+    with pylog.open(tmp_path, archive=objects) as store:
+        store.create_topic("t", remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1, segment_bytes=300)
+        store.log("t").append_many([bytes(90)] * 20)
+        for _ in range(3):
+            store.tick()
+            assert store.log("t").local_start_offset == 0
+    with every_url(objects), pylog.open(tmp_path / "other") as store:
+        for _ in range(2):
+            with pytest.raises(pylog.ObjectStoreError, match=r"replaces it: it ignores If-None-Match"):
+                store.archive("s3://any")
+    assert not [key for key in objects.objects if key.startswith("pylog/store/")]
 
 
 # ---- directories ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ LONGEST_FIRST: Final = (
     "tests/campaign/test_crash_mutants.py",
     "tests/campaign/test_system_faults.py",
     "tests/spark/test_cluster.py",
+    "tests/servers/test_servers.py",
     "tests/campaign/test_kill.py",
     "tests/spark/test_spark_write.py",
     "tests/campaign/test_hostile_bytes.py",

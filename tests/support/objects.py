@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import pylog.archive.opened
@@ -18,7 +19,7 @@ from pylog.errors import (
     ObjectStoreError,
     ObjectStoreUnavailableError,
 )
-from pylog.objects import ObjectInfo
+from pylog.objects import ObjectInfo, ObjectStore
 from pylog.objects.objects import Data, check_key
 
 BEFORE, AFTER, SHORT, WHOLE = "fails before", "fails after doing it", "short body", "200 for a range"
@@ -109,6 +110,29 @@ class MemoryObjects:
 
     def _info(self, key: str) -> ObjectInfo:
         return ObjectInfo(key, len(self.objects[key]), self._etag(key), self.times.get(key, 0))
+
+
+class FaultyObjects:
+    """The objects of a real store. `fault` is asked before each request, as by `MemoryObjects`: it fails before or after."""
+
+    def __init__(self, objects: ObjectStore, fault: Fault) -> None:
+        self._objects = objects
+        self.url = objects.url
+        self.fault = fault
+        self.failed = 0
+
+    def __getattr__(self, request: str) -> Callable[..., Any]:
+        call = getattr(self._objects, request)
+
+        def perhaps(key: Any, *rest: Any) -> Any:
+            fault = self.fault(request, str(key))
+            answer = None if fault == BEFORE else call(key, *rest)
+            if fault is None:
+                return answer
+            self.failed += 1
+            raise ObjectStoreUnavailableError(f"cannot {request} {self.url}/{key}: {fault}", url=self.url, key=str(key))
+
+        return perhaps
 
 
 @contextmanager

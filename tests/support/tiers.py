@@ -1,4 +1,4 @@
-"""The marks that a test gets from its file or its parameters: `slow`, `kafka`, `spark`, `prometheus`, `browser`.
+"""The marks that a test gets from its file or its parameters: `slow`, `kafka`, `spark`, `servers`, and others.
 
 `./dev test --fast` leaves all of them out. A folder tells which tool its tests need. `slow` is a list of files, and the
 partitions that older brokers wrote: the fast tests read those of one version. Other slow tests have the mark themselves.
@@ -16,6 +16,7 @@ from support.long_files import LONGEST_FIRST
 
 KAFKA: Final = ("tests/kafka/",)
 SPARK: Final = ("tests/spark/",)
+SERVERS: Final = ("tests/servers/",)
 PROMETHEUS: Final = ("tests/prometheus/",)
 BROWSER: Final = ("tests/browser/",)
 RIVALS: Final = "tests/bench/test_rivals.py"  # imports pandas and four databases
@@ -23,7 +24,7 @@ SPARSE: Final = "tests/log/test_sparse_files.py"  # a file system in memory give
 DOCSTRINGS: Final = "tests/test_docstrings.py"  # imports every module and inspects every public name
 SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, SPARSE, DOCSTRINGS, *LONGEST_FIRST)
 OLDER_BROKERS: Final = ("[2.8.2", "[3.9.1", "-2.8.2/", "-3.9.1/")  # in the parameters of a test
-ALL_OF_THEM: Final = frozenset({"slow", "kafka", "spark", "prometheus", "browser"})
+ALL_OF_THEM: Final = frozenset({"slow", "kafka", "spark", "servers", "prometheus", "browser"})
 MOST: Final = 4  # parameters of a test that the fast tests take
 
 _Item = TypeVar("_Item")
@@ -42,7 +43,14 @@ def marks_of(node: str) -> Iterator[str]:
     >>> list(marks_of("tests/log/test_golden.py::test_a_read[2.8.2/txn/txn-0]"))
     ['slow']
     """
-    folders = (("kafka", KAFKA), ("spark", SPARK), ("prometheus", PROMETHEUS), ("browser", BROWSER), ("slow", SLOW))
+    folders = (
+        ("kafka", KAFKA),
+        ("spark", SPARK),
+        ("servers", SERVERS),
+        ("prometheus", PROMETHEUS),
+        ("browser", BROWSER),
+        ("slow", SLOW),
+    )
     for mark, prefixes in folders:
         if node.startswith(prefixes):
             yield mark
@@ -80,4 +88,4 @@ def is_left_out(file: str) -> bool:
     >>> is_left_out("tests/spark"), is_left_out("tests/kafka/test_harness.py"), is_left_out("tests/log")
     (True, True, False)
     """
-    return f"{file}/".startswith((*KAFKA, *SPARK, *PROMETHEUS, *BROWSER)) or f"{file}/".startswith(SLOW) or file in SLOW
+    return f"{file}/".startswith((*KAFKA, *SPARK, *SERVERS, *PROMETHEUS, *BROWSER)) or f"{file}/".startswith(SLOW) or file in SLOW

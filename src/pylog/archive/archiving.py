@@ -33,7 +33,7 @@ from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import ArchivedTopic, Manifest, RemoteSegment, Retired, StoreManifest, encode
-from pylog.objects.objects import ObjectStore
+from pylog.objects.objects import ObjectStore, check_creates_once
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
 from pylog.objects.versions import Newest, manifests_of, store_manifests
 from pylog.record.types import TopicPartition
@@ -136,6 +136,7 @@ class _Run:
 
         Raises:
             IllegalStateError: it is the archive of another store, or a copy of this store has continued it.
+            ObjectStoreError: a request failed, or the store of a new archive replaces objects that exist.
         """
         newest = self._stores.newest()
         if newest.document is not None and newest.document.store_id != self._settings.store_id:
@@ -145,6 +146,8 @@ class _Run:
             return
         if newest.document is not None:
             self._check_continues(newest.document)
+        elif not newest.taken:
+            check_creates_once(self._objects)
         topics = {} if newest.document is None else newest.document.topics
         if not self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
             self.claim()

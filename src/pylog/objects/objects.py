@@ -7,11 +7,13 @@ object that exists is only replaced on purpose (`put_if`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from pylog.errors import InvalidArgumentError, ObjectStoreError
+from pylog.errors import InvalidArgumentError, ObjectExistsError, ObjectStoreError
 
 Data = bytes | bytearray | memoryview  # what a request takes
+_TRIED: Final = "pylog/created-once"
 Failure = TypeVar("Failure", bound=ObjectStoreError)
 
 
@@ -102,3 +104,22 @@ def check_key(key: str) -> str:
     if any(part in {"", ".", ".."} or "\\" in part or "\0" in part for part in key.split("/")):
         raise InvalidArgumentError(f"{key!r} is not a key of an object: each part between slashes must be a name")
     return key
+
+
+def check_creates_once(objects: ObjectStore) -> None:
+    """Checks that a store never replaces an object that a request creates: two writers of an archive depend on that.
+
+    Raises:
+        ObjectStoreError: it replaces the object, or a request failed.
+
+    Cost: three requests.
+    """
+    with suppress(ObjectExistsError):
+        objects.put_new(_TRIED, b"tried")
+    try:
+        objects.put_new(_TRIED, b"tried")
+    except ObjectExistsError:
+        objects.delete([_TRIED])
+        return
+    why = "it exists, and the store replaces it: it ignores If-None-Match, which archives need; use another store"
+    raise failed(ObjectStoreError, objects.url, _TRIED, "create", why)

@@ -22,7 +22,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,10 +45,14 @@ class Cluster:
 
     Args:
         directory: for what Spark leaves behind; it needs an empty one.
+        environment: more variables, of the driver and its executors.
+        options: of Spark.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._log = directory / "driver.log"
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = directory / "driver.log"
         home = _spark_home(directory / "spark")
         environment = os.environ | {
             "SPARK_HOME": str(home),
@@ -56,10 +60,11 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONPATH": os.pathsep.join([str(SOURCES), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONWARNINGS": "ignore",  # pandas is newer than pyspark likes; nothing here uses it
+            **(environment or {}),
         }
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(directory)],
+                [sys.executable, __file__, str(directory), json.dumps(dict(options or {}))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -101,7 +106,7 @@ class Cluster:
         raise self._death()
 
     def _death(self) -> JobError:
-        return JobError(f"the driver has died: {self._log.read_text(errors='replace')[-2000:]}")
+        return JobError(f"the driver has died: {self.log.read_text(errors='replace')[-2000:]}")
 
     def kill(self) -> None:
         """Kills the driver as a power cut would; its executors go by themselves when they miss it."""
@@ -137,9 +142,9 @@ def _spark_home(home: Path) -> Path:
 # ---- the driver's side ---------------------------------------------------------------------------------------------------
 
 
-def _serve(directory: Path) -> None:
+def _serve(directory: Path, options: Mapping[str, str]) -> None:
     """Runs jobs, one a line, until the input ends."""
-    spark = _session(directory)
+    spark = _session(directory, options)
     for line in sys.stdin:
         file, name, arguments = json.loads(line)
         result, error = None, None
@@ -161,7 +166,7 @@ def _module(file: str) -> Any:
     return module
 
 
-def _session(directory: Path) -> SparkSession:
+def _session(directory: Path, given: Mapping[str, str]) -> SparkSession:
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     options = {
         "spark.driver.memory": "512m",
@@ -169,9 +174,10 @@ def _session(directory: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": f"{quick} -Dderby.system.home={directory}",
         "spark.executor.extraJavaOptions": quick,
         "spark.sql.shuffle.partitions": "2",
+        **given,
     }
     return quiet_session("local-cluster[2,1,1024]", "pylog-cluster-tests", directory, options)
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))
+    _serve(Path(sys.argv[1]), json.loads(sys.argv[2]))
