@@ -276,7 +276,7 @@ def test_assigned_partitions_keep_what_was_asked_before_they_exist(memory: Serve
 def test_a_pattern_finds_topics_that_are_created_later(memory: Servers) -> None:
     async def program() -> None:
         consumer = AIOKafkaConsumer(**group(memory, heartbeat_interval_ms=100))
-        consumer.subscribe(pattern="^t$")
+        consumer.subscribe(topics=None, pattern="^t$")  # as in aiokafka, None is no topics
         await consumer.start()
         assert consumer.subscription() == frozenset()
         await filled(memory)

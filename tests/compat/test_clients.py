@@ -420,7 +420,7 @@ def test_a_pattern_finds_topics_and_creates_none(memory: Servers) -> None:
     sent(memory, b"a", topic="shop-1")
     sent(memory, b"b", topic="other")
     consumer = reader(memory)
-    consumer.subscribe(pattern="shop-.*")
+    consumer.subscribe(topics=None, pattern="shop-.*")  # as in kafka-python, None is no topics
     assert [record.topic for records in consumer.poll().values() for record in records] == ["shop-1"]
     assert consumer.subscription() == {"shop-1"}
     sent(memory, b"c", topic="shop-2")

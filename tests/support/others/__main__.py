@@ -1,7 +1,7 @@
 """Fetches the own tests of kafka-python and aiokafka, runs them on the layers, and compares them with the table that is kept.
 
     python -m support.others [--checkout DIR] [--write] [--all] [SUITE ...]
-    python -m support.others --programs DIR
+    python -m support.others --programs DIR [--broker HOST:PORT]
 
 The table is tests/compat/others.tsv: each test function, whether it passes, and why it is left out if it is.
 """
@@ -142,9 +142,10 @@ def main() -> int:
     parser.add_argument("--pytest", default="", metavar="ARGUMENTS", help="More arguments for pytest.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="Names, or ends of names. Default: all that need no checkout.")
     parser.add_argument("--programs", type=Path, metavar="DIR", help="Run programs of others from the checkouts in DIR instead.")
+    parser.add_argument("--broker", metavar="HOST:PORT", help="Compare the programs that take an address with this broker.")
     given = parser.parse_args()
     if given.programs:
-        return programs.main(given.programs.resolve())
+        return programs.main(given.programs.resolve(), given.broker)
     chosen = [
         suite for suite in SUITES if (any(suite.name.endswith(name) for name in given.suites) if given.suites else suite.version)
     ]

@@ -1,9 +1,10 @@
 """Programs that other people wrote for kafka-python, run unmodified on the layer from checkouts of their repositories.
 
-    python -m support.others --programs DIR
+    python -m support.others --programs DIR [--broker HOST:PORT]
 
 DIR has a folder for each repository, named like it. A program whose folder is missing, or whose own packages are not
-installed, is reported as not run.
+installed, is reported as not run. With a broker, the programs that can be told its address run on it, too, with the real
+packages, and must print the same lines.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ brokers:
 ssl_config: {ssl_cafile: /nowhere/ca, ssl_certfile: /nowhere/crt, ssl_keyfile: /nowhere/key}
 """
 
+_SEND: Final = """
+import sys
+from kafka import KafkaProducer
+with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
+    producer.send("test", b"x", key=sys.argv[1].encode()).get(30)
+"""
+
 
 class Program(NamedTuple):
     """A program of others.
@@ -36,14 +44,14 @@ class Program(NamedTuple):
         repository: on GitHub.
         commit: that was run.
         what: it is.
-        needs: a module of its own that must be installed, or an empty text.
+        needs: the modules of its own that must be installed.
         run: runs it in a folder; raises AssertionError if it does not do what it does with a broker.
     """
 
     repository: str
     commit: str
     what: str
-    needs: str
+    needs: tuple[str, ...]
     run: Callable[[Run], None]
 
 
@@ -53,11 +61,29 @@ class Run:
     Args:
         folder: the checkout.
         work: a new directory.
+        broker: the address of a broker to compare with, or None.
     """
 
-    def __init__(self, folder: Path, work: Path) -> None:
+    def __init__(self, folder: Path, work: Path, broker: str | None) -> None:
         self.folder = folder
         self.work = work
+        self.broker = broker
+
+    def compared(self, *arguments: str) -> str:
+        """Runs a file on the layer, and with the real packages on the broker, if there is one. Its last argument is the address.
+
+        Returns what it prints on the layer.
+
+        Raises:
+            AssertionError: it prints something else on the broker.
+        """
+        found = self.output(*arguments, "layer:9092")
+        if self.broker is not None:
+            command = [sys.executable, *arguments, self.broker]
+            real = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+            assert real.returncode == 0, real.stderr
+            assert found == real.stdout, f"on the layer:\n{found}\non the broker:\n{real.stdout}"
+        return found
 
     def output(
         self,
@@ -158,45 +184,84 @@ def _examples_of_aiokafka(run: Run) -> None:
     assert "ValueError" in found, found
 
 
+def _event_source(run: Run) -> None:
+    plugin = run.folder / "extensions/eda/plugins/event_source/kafka.py"
+    found = run.compared(str(Path(__file__).with_name("event_source.py")), str(plugin))
+    assert found.count('"host": "h0"') == found.count('"body": "no JSON"') == 5, found
+    assert '"source_offset": "eda-cpu:0:2"' in found.partition("again")[2], found
+
+
+def _local_state(run: Run) -> None:
+    """Its records are counted in files, from which it goes on after a restart; without them it begins again."""
+    example, states = "examples/local_state_consumer.py", list(Path("/tmp").glob("my-partition-state-test-*.json"))
+    assert not states, f"remove {states}: files of an earlier run"
+    producer = run.work / "send.py"
+    producer.write_text(_SEND)
+    try:
+        run.output(str(producer), "first")
+        for expected in (["first"], [], ["second"]):
+            found = run.output(example, interrupt_after=3, ready="Assigned")
+            assert re.findall(r"^Process .* (\w+)$", found, re.MULTILINE) == expected, found
+            if not expected:
+                run.output(str(producer), "second")
+    finally:
+        for state in Path("/tmp").glob("my-partition-state-test-*.json"):
+            state.unlink()
+
+
 PROGRAMS: Final = (
-    Program("dpkp/kafka-python", "a3b3836", "example.py: a producer and a consumer in threads", "", _example),
-    Program("ClickHouse/ClickHouse", "3389561", "utils/kafka: topics, a pool of senders, a group, a status", "", _clickhouse),
+    Program("dpkp/kafka-python", "a3b3836", "example.py: a producer and a consumer in threads", (), _example),
+    Program("ClickHouse/ClickHouse", "3389561", "utils/kafka: topics, a pool of senders, a group, a status", (), _clickhouse),
     Program(
-        "christianb93/kafka", "57b39af", "python: a producer and a consumer with a listener, ended by Ctrl-C", "yaml", _listening
+        "christianb93/kafka",
+        "57b39af",
+        "python: a producer and a consumer with a listener, ended by Ctrl-C",
+        ("yaml",),
+        _listening,
     ),
     Program(
         "aio-libs/aiokafka",
         "672947a",
         "examples: batches, sends ended by Ctrl-C, an aborted transaction",
-        "",
+        (),
         _examples_of_aiokafka,
     ),
-    Program("joowani/kq", "2.2.1", "a job queue: its own 20 tests", "dill", _queue),
+    Program("aio-libs/aiokafka", "672947a", "examples/local_state_consumer.py: a listener that seeks", (), _local_state),
+    Program(
+        "ansible/event-driven-ansible",
+        "8a96752",
+        "extensions/eda/plugins/event_source/kafka.py: topics, a pattern, confirmed events",
+        ("aiohttp", "fastavro", "yaml"),
+        _event_source,
+    ),
+    Program("joowani/kq", "2.2.1", "a job queue: its own 20 tests", ("dill",), _queue),
 )
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, broker: str | None) -> int:
     """Runs the programs, and prints a line for each. Returns the exit code.
 
     Args:
         folder: has the checkouts.
+        broker: the address of a broker to compare with, or None.
     """
     is_right = True
     for program in PROGRAMS:
-        state = _state(program, folder / program.repository.rpartition("/")[2])
+        state = _state(program, folder / program.repository.rpartition("/")[2], broker)
         is_right = is_right and not state.startswith("failed")
         print(f"{program.repository} {program.commit}\t{program.what}\t{state}")
     return 0 if is_right else 1
 
 
-def _state(program: Program, folder: Path) -> str:
+def _state(program: Program, folder: Path, broker: str | None) -> str:
     if not folder.is_dir():
         return f"not run: clone https://github.com/{program.repository} to {folder}"
-    if program.needs and importlib.util.find_spec(program.needs) is None:
-        return f"not run: install {program.needs}"
+    missing = [name for name in program.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"not run: install {', '.join(missing)}"
     with tempfile.TemporaryDirectory() as work:
         try:
-            program.run(Run(folder, Path(work)))
+            program.run(Run(folder, Path(work), broker))
         except (AssertionError, subprocess.TimeoutExpired) as error:
             return "failed: " + " ".join(str(error).split())[-300:]
     return "passed"

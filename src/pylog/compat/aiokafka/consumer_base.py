@@ -117,7 +117,7 @@ class ConsumerBase:
         known = "partitions" if self._partitions is not None else "topics" if self._topics else "pattern" if self._pattern else ""
         if known and known != ("pattern" if pattern else "topics"):
             raise errors.IllegalStateError(f"the consumer has {known} already; call unsubscribe() first")
-        self._topics, self._pattern = frozenset(topics), compiled
+        self._topics, self._pattern = frozenset(topics or ()), compiled
         heard = listener if self.config["group_id"] is not None else None  # without a group there is no rebalance
         self._listener.end()
         self._listener, self._is_new = Listening(heard, *self._of_listener(), self._listener), True
