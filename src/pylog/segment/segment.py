@@ -8,6 +8,7 @@ an index are hints: they are checked, and if one does not fit, the segment is wa
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -413,14 +414,17 @@ def modification_time(fs: FileSystem, directory: str, name: str) -> int:
 
 
 def inode_of(fs: FileSystem, path: str) -> int:
-    """Returns the inode of a file."""
-    file = fs.open(path)
-    try:
-        return file.identity()[1]
-    finally:
-        file.close()
+    """Returns the inode of a file. Cost: one `stat`.
+
+    Raises:
+        StorageFailedError: there is no file, with the errno ENOENT.
+    """
+    identity = fs.identity(path)
+    if identity is None:
+        raise StorageFailedError(f"cannot open {path}: it does not exist", path=path, errno=errno.ENOENT)
+    return identity[1]
 
 
 def vanished(error: StorageFailedError) -> bool:
     """Returns whether a failed open means that the file was deleted, by retention or compaction in another process."""
-    return error.errno == 2
+    return error.errno == errno.ENOENT
