@@ -227,6 +227,9 @@ class RecordDecoder:
             raise refusal(error, table) from error
 
     def _fed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
+        if (table[MAGIC] == 2).all() and not np.bitwise_or.reduce(table[ATTRIBUTES]) & CODEC_MASK:  # the usual case
+            yield from self._plain(buffer, table, 0, table.shape[1], self._verify)
+            return
         plain = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & CODEC_MASK) == 0)
         changes = np.flatnonzero(np.diff(plain)) + 1
         first = 0

@@ -49,7 +49,7 @@ from pylog.record.format import (
 )
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.batch_search import BatchSearch
-from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, last_neighbour
+from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, is_dense, last_neighbour
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
 from pylog.segment.names import SEAL
@@ -202,7 +202,10 @@ def _as_sealed(
 
 def peek(segment: LogSegment, position: int) -> Neighbour | None:
     """Returns the header at a position, if there is one of magic 2."""
-    head = segment.file().read(position, HEADER_SIZE)
+    return _header_in(segment.file().read(position, HEADER_SIZE))
+
+
+def _header_in(head: Bytes) -> Neighbour | None:
     if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
         return None
     base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head.data)
@@ -220,11 +223,12 @@ def _checked(
         good -= 1  # its length may be wrong too, which explains why no batch follows it
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
     after = _neighbour(segment, region, end, following, fault)
-    broken = _first_broken_at_a_gap(region, good, walked, after)
+    fits = good > 0 and is_dense(table[:, :good], walked.floor, walked.before, after)
+    broken = None if fits else _first_broken_at_a_gap(region, good, walked, after)
     if broken is not None:
         good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
         after = None
-    suspect = first_suspect(table[:, :good], walked.floor, walked.before, after)
+    suspect = None if fits else first_suspect(table[:, :good], walked.floor, walked.before, after)
     at_end = suspect is None and fault is None and region.end >= end and good > 0
     if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # the start of the next segment is certain
         suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
@@ -244,7 +248,8 @@ def _neighbour(segment: LogSegment, region: Region, end: int, following: int | N
     if fault is not None:
         return None
     if region.end < end:
-        return peek(segment, region.end)
+        head = region.buffer[region.end - region.shift :][:HEADER_SIZE]  # a part of the batch was read with the region
+        return _header_in(head) if len(head) == HEADER_SIZE else peek(segment, region.end)
     if following is None or not region.table.shape[1]:
         return None
     return Neighbour(following, following, int(region.table[LEADER_EPOCH, -1]))

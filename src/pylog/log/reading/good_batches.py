@@ -75,10 +75,9 @@ def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wan
     position = segment.locate(max(wanted.start, segment.base_offset))
     size, offset = state.size_of(segment), segment.base_offset
     for buffer, table, shift, damage in walk(segment, position, size, segment_end):
-        inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
-        inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # the first offset of a wrapper is not known yet
-        if inside.any():
-            yield Batches(segment, buffer, np.ascontiguousarray(table[:, inside]), shift)
+        inside = _with_wanted(table, wanted)
+        if inside.shape[1]:
+            yield Batches(segment, buffer, inside, shift)
         if damage is not None:
             _check_missed(state, segment, segment_end, wanted, damage)
         offset = int(table[LAST_OFFSET, -1]) + 1 if table.shape[1] else offset
@@ -89,6 +88,15 @@ def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wan
         _check_missed(
             state, segment, segment_end, wanted, Damage(found_size, size, offset, None, "is missing: the file ends before it")
         )
+
+
+def _with_wanted(table: Table, wanted: OffsetRange) -> Table:
+    """Returns the batches of a walk that may have a wanted offset. Their offsets rise, so usually the two at the ends tell."""
+    if not table.shape[1] or (table.item(LAST_OFFSET, 0) >= wanted.start and table.item(BASE_OFFSET, -1) < wanted.end):
+        return table
+    inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
+    inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # the first offset of a wrapper is not known yet
+    return np.ascontiguousarray(table[:, inside])
 
 
 def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted: OffsetRange, damage: Damage) -> None:

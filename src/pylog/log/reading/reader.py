@@ -38,6 +38,8 @@ def visible(buffer: Bytes, table: Table, aborted: NDArray[np.bool_] | None) -> T
 
     A batch is hidden only if its CRC is good; the decoder raises for the others.
     """
+    if aborted is None and not np.bitwise_or.reduce(table[ATTRIBUTES]) & CONTROL_BIT:
+        return table
     keep = (table[ATTRIBUTES] & CONTROL_BIT) == 0
     if aborted is not None:
         keep &= ~aborted
@@ -138,7 +140,7 @@ class _Reading:
         yield from self._decoder.finish()
 
     def _has_reached(self, offset: int) -> None:
-        self._wanted = self._wanted._replace(start=max(self._wanted.start, offset))
+        self._wanted = OffsetRange(max(self._wanted.start, offset), self._wanted.end)
         self._decoder.before = offset - 1
 
 
