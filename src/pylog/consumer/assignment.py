@@ -197,8 +197,10 @@ class ConsumerAssignment:
 
     def _refresh_topics(self, subscription: Subscription) -> None:
         """Refreshes the topics that match the pattern."""
+        if subscription.pattern is None:
+            return
         now, changes = self._clock.monotonic(), self._manager.topic_changes
-        if subscription.pattern is not None and self._watch.is_due(now):
+        if self._watch.is_due(now):
             names = subscription.names(self._manager)
             if self._said is not None:  # else this is the first check
                 self._created |= names - self._names

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pylog import limits
 from pylog.consumer.partition import AssignedPartition, FetchBuffer, FetchedRecords
@@ -12,6 +11,7 @@ from pylog.errors import OffsetOutOfRangeError, PylogError
 from pylog.record.ahead import Worker
 from pylog.record.types import TopicPartition
 
+T = TypeVar("T")
 TakeRecords = Callable[[FetchBuffer, int], FetchedRecords]
 _THREAD: Final = "pylog-fetcher"
 _TRIES: Final = 3  # if the log is truncated during a read
@@ -56,8 +56,8 @@ class Fetcher:
         kept = dict.fromkeys(assigned for assigned in self._turns if assigned in wanted)
         self._turns = list(kept | wanted)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _undisturbed(self, read: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function that reads. An interrupt inside it makes the next call drop everything that was read."""
         if self._broken_off:
             self._worker.end()
             self._worker, self._ahead = Worker(_THREAD), None
@@ -65,11 +65,12 @@ class Fetcher:
                 assigned.forget_what_was_read()
         self._broken_off = True
         try:
-            yield
+            result = read(*arguments)
         except PylogError:
             self._broken_off = False
             raise
         self._broken_off = False
+        return result
 
     # ---- fetching ------------------------------------------------------------------------------------------------------------
 
@@ -85,8 +86,7 @@ class Fetcher:
             PylogError: a partition failed before any record was fetched; the error has its `partition`. It is raised again, in
                 turn with other partitions, until the position moves.
         """
-        with self._reading():
-            return self._fetch_in_turn(count, how, only)
+        return self._undisturbed(self._fetch_in_turn, count, how, only)
 
     def _fetch_in_turn(self, count: int, how: TakeRecords, only: Collection[TopicPartition]) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
@@ -114,15 +114,14 @@ class Fetcher:
         return found
 
     def _put_last(self, served: list[AssignedPartition]) -> None:
-        if served:
+        if served and served != self._turns[-len(served) :]:
             done = set(served)
             self._turns = [*(assigned for assigned in self._turns if assigned not in done), *served]
 
     def _is_full(self) -> bool:
         """Returns whether the buffers have reached `max_bytes`, and some of their records can be returned."""
-        held = [assigned for assigned in self._turns if assigned.buffer]
-        size = sum(assigned.buffer.size for assigned in held if assigned.buffer is not None)
-        return size >= self._max_bytes and any(assigned.is_fetchable for assigned in held)
+        size = sum([assigned.buffer.size for assigned in self._turns if assigned.buffer is not None])
+        return size >= self._max_bytes and any(assigned.buffer and assigned.is_fetchable for assigned in self._turns)
 
     def _take(self, assigned: AssignedPartition, count: int, how: TakeRecords) -> FetchedRecords | None:
         """Returns records of one partition: buffered ones, else those of the next piece."""
@@ -149,21 +148,21 @@ class Fetcher:
 
     def read_ahead(self) -> None:
         """Starts to read the next piece of the first partition in turn whose buffer is low, if the limits allow it."""
-        with self._reading():
-            if self._ahead is None or self._worker.has_result:
-                self._settle()
-                self._ask_for_more()
+        if self._ahead is None or self._worker.has_result:
+            self._undisturbed(self._read_ahead)
 
-    def _ask_for_more(self) -> None:
-        fetchable = [assigned for assigned in self._turns if assigned.is_fetchable]
-        buffers = [assigned.buffer_at_position() if assigned.buffer is None else assigned.buffer for assigned in fetchable]
-        sizes = [buffer.size for buffer in buffers]
-        if sum(sizes) >= self._max_bytes:
-            return
-        for buffer, size in zip(buffers, sizes, strict=True):
-            if buffer.reader.may_have_more and size < self._max_partition_bytes:
-                self._ahead = buffer if self._worker.ask(buffer.reader.read) else None
-                return
+    def _read_ahead(self) -> None:
+        self._settle()
+        first, total = None, 0
+        for assigned in self._turns:
+            if assigned.is_fetchable:
+                buffer = assigned.buffer_at_position() if assigned.buffer is None else assigned.buffer
+                size = buffer.size
+                total += size
+                if first is None and buffer.reader.may_have_more and size < self._max_partition_bytes:
+                    first = buffer
+        if first is not None and total < self._max_bytes:
+            self._ahead = first if self._worker.ask(first.reader.read) else None
 
     def _settle(self) -> None:
         """Waits for the piece that is read ahead and adds it to its buffer."""

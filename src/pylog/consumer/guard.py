@@ -52,12 +52,13 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
         self.closed = True
 
     def __enter__(self) -> bool:  # type: ignore[override]
-        if self.forked:
+        if process_id() != self._pid:
             raise ClosedError("a consumer cannot be used in a forked process; create another one there")
-        is_first, taken = not self.is_mine, list[bool]()
+        is_first, taken = not held_by_me(self), list[bool]()
         try:
             taken.extend(map(self.acquire, (False,)))  # one step: an interrupt cannot come between taking and noting it
-            self._check(is_free=taken[0])
+            if self.closed or not taken[0]:
+                self._check(is_free=taken[0])
             self.is_in_step = self.is_in_step and not is_first  # left true by an interrupt
             return True
         except BaseException:

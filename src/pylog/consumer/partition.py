@@ -152,7 +152,7 @@ class FetchBuffer:
             return 0
         frame, _, size = self._pieces[0]
         done = 0 if frame is None else size * self._row // frame.num_rows
-        return sum(piece.size for piece in self._pieces) - done
+        return sum([piece.size for piece in self._pieces]) - done
 
     def add(self, piece: CompletedFetch) -> None:
         """Adds a piece that was read."""
