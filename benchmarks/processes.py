@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ LEVELS = {"Durability.OS": "os", "Durability.SYNC": "sync"}
 WARM_UP = 100  # appends that a reader sees before it is measured
 PAUSES = (0.005, 0.0075)  # seconds between two appends: 100 to 200 a second, and no beat with the reader's naps
 NAP = 0.001  # between two looks of the bare reader, as of ours at the longest
-IDLE_MS = 1_000
+IDLE_S = 3.0  # after so much silence the pauses between two checks are the longest
 WINDOW = 0.5  # seconds for which writers append at once
 
 
@@ -82,7 +83,7 @@ def _notice(settings: Settings, directory: Path, level: str) -> None:
     _report_delays(settings, level, _delays(settings, seen - appended), _delays(settings, bare_seen - appended))
     for work, share in (
         ("a reader that wait_for wakes a hundred to two hundred times a second: share of a core", busy),
-        ("a reader that waits after a second in which nothing came: share of a core", idle),
+        ("a reader that waits after three seconds in which nothing came: share of a core", idle),
     ):
         target = at_most(0.5) if share is idle else None
         settings.report(Row(part="P13", work=work, unit="%", measured=Sample((100 * share,)), durability=level, target=target))
@@ -124,9 +125,17 @@ def _watch(directory: Path, count: int, connection: Connection) -> None:
 
         connection.send("ready")
         busy = _core_share(watch)
-        log.wait_for(count, timeout_ms=IDLE_MS)
-        idle = _core_share(lambda: log.wait_for(count, timeout_ms=IDLE_MS))
-        connection.send((seen, busy, idle))
+        connection.send((seen, busy, _idle_share(log, count)))
+
+
+def _idle_share(log: pylog.Log, count: int) -> float:
+    """The share of a core that one long wait takes after its first seconds."""
+    waiting = Thread(target=log.wait_for, args=(count, 2.5 * IDLE_S * 1000))
+    waiting.start()
+    time.sleep(IDLE_S)
+    share = _core_share(lambda: time.sleep(IDLE_S))
+    waiting.join()
+    return share
 
 
 def _core_share(work: Callable[[], object]) -> float:

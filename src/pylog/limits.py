@@ -123,7 +123,7 @@ TOPICS_AGE_S = 0.5  # after this many seconds a consumer lists the topics again;
 # Waiting for other processes, in seconds. Measured: a reader that checks each millisecond takes 4 % of a core.
 SHORTEST_NAP = 0.0001
 LONG_NAP = 0.001  # while new data may arrive at any moment
-LONGEST_NAP = 0.01  # after a second without new data: a waiting reader takes 1.4 to 1.8 % of a core then
+LONGEST_NAP = 0.025  # after 2.5 s without new data: a waiting reader takes 0.4 to 0.5 % of a core then
 NAPS_OF_SILENCE = 100  # a nap is at most this fraction of the time without new data, but at least a long nap
 LONGEST_WAIT_MS = 10**12  # about thirty years: the limit of the system's timed waits
 

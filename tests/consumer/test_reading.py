@@ -127,7 +127,7 @@ def test_polls_check_files_less_often_after_many_empty_ones_and_often_again_afte
     for _ in range(110):
         assert consumer.poll(timeout_ms=1_000) == {}
     assert max(naps[:150]) <= 0.001
-    assert naps[-2] == 0.01
+    assert naps[-2] == 0.025
     append(store, 1, range(10, 12))
     assert values(consumer.poll(timeout_ms=1_000)) == {1: [10, 11]}
     naps.clear()

@@ -45,7 +45,7 @@ def wait(
     Args:
         naps: the pauses of the waits before this one, if no record has arrived since.
 
-    Cost: a refresh every 0.1 ms at first, later every millisecond, after a second every 10 ms.
+    Cost: a refresh every 0.1 ms at first, later every millisecond, after 2.5 s every 25 ms.
     """
     if timeout_ms is not None and not isinstance(timeout_ms, Real):
         raise InvalidTypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")
@@ -64,7 +64,7 @@ class Naps:
     """Pauses between two checks for new records, which grow with the time since the last record.
 
     In a steady stream each record is noticed within a millisecond. After a second of silence the checks cost little processor
-    time; the delay is a hundredth of the silence, and 10 ms at most.
+    time; the delay is a hundredth of the silence, and 25 ms at most.
 
     Args:
         clock: for waiting.
