@@ -130,9 +130,9 @@ class Polling:
         Args:
             consumer: not used, only kept: a consumer is not dropped while a program iterates over it.
         """
-        return chain.from_iterable(self._in_hand(consumer))
+        return chain.from_iterable(self._each_fetch(consumer))
 
-    def _in_hand(self, consumer: object) -> Iterator[Iterator[Record[Any, Any]]]:  # noqa: ARG002 - see `records`
+    def _each_fetch(self, consumer: object) -> Iterator[Iterator[Record[Any, Any]]]:  # noqa: ARG002 - see `records`
         """Yields the fetched records again and again. A loop that is left leaves the rest of them to the next one."""
         if self.is_check_due:  # records in hand may be from an earlier loop
             self.check()
