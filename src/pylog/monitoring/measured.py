@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.monitoring.server import MetricsServer
     from pylog.transactions.admin import TransactionAdmin
     from pylog.ui.changes import ChangingStore
-    from pylog.ui.observation import Watch
+    from pylog.ui.watch import Watch
     from pylog.ui.server import WindowServer
 
 
@@ -71,9 +71,9 @@ class Measures:
 
     def watch(self) -> Watch:
         """Returns what the window shows."""
-        from pylog.ui import observation
+        from pylog.ui import watch
 
-        return observation.Watch(self._manager, self._offsets, self._transactions)
+        return watch.Watch(self._manager, self._offsets, self._transactions)
 
     def serve_ui(self, host: str, port: int | None, token: str | None, changing: ChangingStore | None) -> WindowServer:
         """See `MeasuredStore.serve_ui`."""

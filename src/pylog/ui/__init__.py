@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pylog.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from pylog.ui.observation import Watch
+    from pylog.ui.watch import Watch
 
 __all__ = ["application"]
 

@@ -23,8 +23,9 @@ from pylog.ui.changes import CHANGES, OpenForWriting, WindowChange
 from pylog.ui.data import in_json
 from pylog.ui.export import MEDIA_TYPES
 from pylog.ui.html import TOKEN_FIELD, PageFrame
-from pylog.ui.observation import Observation, Watch
+from pylog.ui.observation import Observation
 from pylog.ui.security import LOCAL, Guarded, same
+from pylog.ui.watch import Watch
 from pylog.ui.window import BusyError, Page, Window
 
 _STATIC: Final = {"ui.css": "text/css; charset=utf-8", "ui.js": "text/javascript; charset=utf-8"}
@@ -119,7 +120,7 @@ class _Application:
 
     def _answer(self, request: Request, make: Make, as_json: bool) -> Response:
         try:
-            seen = self._watch.observation()
+            seen = self._watch.observation(whole=as_json or make not in self._window.early)
         except PylogError as error:
             return Response(str(error), 503, media_type=_TEXT)
         frame = self._frame(request, seen, as_json=as_json)

@@ -14,7 +14,7 @@ from pylog.text import printable, size_text
 from pylog.topics.topic import Topic
 from pylog.transactions.admin import TransactionAdmin
 from pylog.transactions.described import OpenTransactionDescription
-from pylog.ui.observation import Watch
+from pylog.ui.watch import Watch
 from pylog.ui.words import count, counted
 
 _SHIFT: Final = re.compile("[+-][0-9]{1,18}")

@@ -12,7 +12,7 @@ from pylog.groups.health import Verdict
 from pylog.text import printable, shown, size_text
 from pylog.topics.retention_text import retention_text
 from pylog.ui.observation import FRESH_S, GroupSeen, Observation, PartitionSeen, TopicSeen
-from pylog.ui.words import VERDICTS, age, count, exact, seconds
+from pylog.ui.words import VERDICTS, age, count, counted, exact, seconds
 
 TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
 _SHOWN: Final = 400  # bytes of a value in a table
@@ -92,6 +92,11 @@ class PageFrame:
 
     def head(self, title: str, *more: Html) -> Html:
         """Returns the heading of a page."""
+        reading = self.seen.reading
+        if reading is not None:
+            left = f"; {counted(reading.topics_left, 'topic')} to come" if reading.topics_left else ""
+            said = f"Reading the groups: {count(reading.done)} of {count(reading.total)}{left}"
+            return h.div(".head")[h.h1[printable(title)], more, h.span(".quiet.asof", role="status")[said]]
         every = "" if self.seen.fresh_s <= FRESH_S else f", every {self.seen.fresh_s:.0f} s"
         refreshed = h.span(".quiet.asof", title=exact(self.seen.at_ms))[f"as of {exact(self.seen.at_ms)[11:19]} UTC{every}"]
         return h.div(".head")[h.h1[printable(title)], more, refreshed]
@@ -193,7 +198,7 @@ def _written(frame: PageFrame, topic: TopicSeen) -> Html:
     return [
         cell("written", "" if topic.rate is None else f"{count(topic.rate)} /s", number=True),
         size_cell(topic.size),
-        cell("newest", frame.at(topic.newest_ms), number=True),
+        cell("newest", "…" if frame.seen.reading else frame.at(topic.newest_ms), number=True),
     ]
 
 

@@ -14,8 +14,8 @@ from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.loopback import is_loopback
 from pylog.ui.app import made_application
 from pylog.ui.changes import OpenForWriting
-from pylog.ui.observation import Watch
 from pylog.ui.security import LOCAL
+from pylog.ui.watch import Watch
 
 DEFAULT_PORT: Final = 8055
 _OTHERS: Final = 20  # ports that are tried after a taken one

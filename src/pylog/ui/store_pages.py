@@ -50,7 +50,7 @@ def overview(frame: PageFrame) -> str:
                     ("Group", "Verdict", "Behind", "Offsets behind"),
                     (short_group_row(frame, group) for group in [*bad, *slow, *fine][:8]),
                     GROUP_NUMBERS,
-                    "There are no consumer groups.",
+                    _empty(seen, "There are no consumer groups."),
                 ),
             ],
             h.section(".card")[
@@ -59,7 +59,7 @@ def overview(frame: PageFrame) -> str:
                     ("Topic", "Written", "Size", "Newest record"),
                     (short_topic_row(frame, topic) for topic in sorted(own, key=lambda each: -each.size)[:8]),
                     TOPIC_NUMBERS,
-                    "There are no topics yet: `pylog create DIRECTORY TOPIC` creates one.",
+                    _empty(seen, "There are no topics yet: `pylog create DIRECTORY TOPIC` creates one."),
                 ),
             ],
         ],
@@ -67,7 +67,14 @@ def overview(frame: PageFrame) -> str:
     )
 
 
+def _empty(seen: Observation, sentence: str) -> str:
+    """Returns what an empty table says: not that there is nothing, while it is being read."""
+    return sentence if seen.reading is None else "Being read…"
+
+
 def _state_of(seen: Observation, bad: list[GroupSeen], slow: list[GroupSeen]) -> Html:
+    if seen.reading is not None:
+        return h.span(".quiet")["reading the groups"]
     if seen.damaged:
         return h.span(".verdict.bad")[f"{len(seen.damaged)} partitions cannot be read"]
     if bad:
@@ -87,7 +94,12 @@ def topics(frame: PageFrame, internal: bool) -> str:
         "Topics",
         frame.head("Topics"),
         h.section(".card")[
-            table(TOPIC_TITLES, (topic_row(frame, topic) for topic in wanted), TOPIC_NUMBERS, "There are no topics yet."),
+            table(
+                TOPIC_TITLES,
+                (topic_row(frame, topic) for topic in wanted),
+                TOPIC_NUMBERS,
+                _empty(frame.seen, "There are no topics yet."),
+            ),
             more and h.p(".foot")[more],
         ],
         live=True,

@@ -24,9 +24,10 @@ from pylog.ui.export import exported
 from pylog.ui.fates import Fates, fates
 from pylog.ui.html import PageFrame
 from pylog.ui.matching import Query
-from pylog.ui.observation import Observation, PartitionSeen, TopicSeen, Watch
+from pylog.ui.observation import Observation, PartitionSeen, TopicSeen
 from pylog.ui.search import FoundRecord, SearchPage, parsed_cursor, search
 from pylog.ui.tail import tail
+from pylog.ui.watch import Watch
 from pylog.ui.words import exact
 
 _SEARCHES: Final = 4  # at the same time; exports count, too
@@ -57,10 +58,14 @@ class Window:
 
     Args:
         watch: of the store.
+
+    Attributes:
+        early: the pages that are shown before the first observation is complete.
     """
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self.early = (self.overview, self.topics)
         self._searches = threading.BoundedSemaphore(_SEARCHES)
 
     # ---- the whole store -----------------------------------------------------------------------------------------------------

@@ -44,11 +44,12 @@ def many(path: Path) -> None:
     with pylog.open(path, mode="r") as store:
         watch = measures_of(store).watch()
         browser = Browser(made_application(watch, token=None))
-        for name in ("first page", "refresh"):
+        for name, page in (("first page", "/"), ("all groups", "/groups"), ("refresh", "/")):
             begun = time.process_time()
-            browser.get("/")
+            browser.get(page)
             say(f"{TOPICS * PARTITIONS:,} partitions, {GROUPS} groups: {name} {time.process_time() - begun:.2f} s of CPU")
-            watch.forget()
+            if name != "first page":
+                watch.forget()
 
 
 def searches(store: Store) -> None:

@@ -1,0 +1,100 @@
+"""Takes observations of a store: its topics, partitions and groups, each refreshed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pylog.errors import ClosedError, PylogError
+from pylog.fs.system_info import room_at
+from pylog.groups.observer import GroupObserver
+from pylog.log.state import LogState
+from pylog.log_manager import LogManager
+from pylog.offsets.offset_manager import OffsetManager
+from pylog.record.types import TopicPartition
+from pylog.topics.topic import Topic
+from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, SegmentSeen, TopicSeen
+
+
+def take(manager: LogManager, offsets: OffsetManager, observer: GroupObserver, before: Observation | None) -> Observation:
+    """Takes an observation.
+
+    Args:
+        manager, offsets: of the store.
+        observer: of its groups, at the beginning of an observation.
+        before: the observation before, for rates.
+
+    Raises:
+        ClosedError: the store is closed. PylogError: the directory cannot be listed.
+    """
+    names, groups = offsets.known_groups()[0], {}  # before the logs: a commit is never past the end then
+    for name in names:
+        found = group_seen(observer, name)
+        if found is not None:
+            groups[name] = found
+    topics = {name: topic_seen(observer, topic, before) for name, topic in sorted(observer.topics.items())}
+    return observed(manager, observer, topics, groups, names)
+
+
+def observed(
+    manager: LogManager,
+    observer: GroupObserver,
+    topics: Mapping[str, TopicSeen],
+    groups: Mapping[str, GroupSeen],
+    names: Iterable[str],
+) -> Observation:
+    """Returns the observation of topics and groups. A group whose name is known and which is not there cannot be read."""
+    free = room_at(manager.path)
+    unreadable = tuple(name for name in names if name not in groups)
+    return Observation(manager.path, observer.now_ms, topics, groups, unreadable, free and free[0], {})
+
+
+def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
+    """Returns a group; None if it was deleted, or its records cannot be read."""
+    try:
+        state = observer.group(name)
+        if state is None:
+            return None
+        return GroupSeen(name, observer.health(name, state), state.group.state, state.group.members)
+    except ClosedError:
+        raise
+    except PylogError:
+        return None
+
+
+def topic_seen(observer: GroupObserver, topic: Topic, before: Observation | None) -> TopicSeen:
+    """Returns a topic, with its rate since the observation before."""
+    seen = tuple(_partition(observer, TopicPartition(topic.name, number)) for number in topic.partition_ids)
+    return TopicSeen(topic.name, seen, topic.config, _rate(topic.name, seen, before, observer.now_ms))
+
+
+def _partition(observer: GroupObserver, partition: TopicPartition) -> PartitionSeen:
+    try:
+        found = observer.unread(partition)
+        if found is None:  # deleted meanwhile
+            return PartitionSeen(partition, damage="it was deleted")
+        state = found.state
+        stable = found.log.snapshot(committed=True).stable_offset
+        return PartitionSeen(
+            partition, state.start_offset, state.end_offset, state.durable_offset, min(stable, state.end_offset), _segments(state)
+        )
+    except ClosedError:
+        raise
+    except PylogError as error:
+        return PartitionSeen(partition, damage=str(error))
+
+
+def _segments(state: LogState) -> tuple[SegmentSeen, ...]:
+    return tuple(
+        SegmentSeen(base, state.end_of(each), state.size_of(each), each.largest_timestamp(), each is state.active)
+        for base, each in state.segments
+    )
+
+
+def _rate(name: str, seen: tuple[PartitionSeen, ...], before: Observation | None, now_ms: int) -> float | None:
+    """Returns the offsets a second since the observation before."""
+    known = None if before is None else before.topics.get(name)
+    if before is None or known is None or now_ms <= before.at_ms:
+        return None
+    ends = {each.partition: each.end_offset for each in known.partitions}
+    grown = sum(max(0, each.end_offset - ends.get(each.partition, each.end_offset)) for each in seen)
+    return grown * 1000 / (now_ms - before.at_ms)
