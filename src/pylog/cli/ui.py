@@ -24,6 +24,7 @@ def ui(
     token: str | None = None,
     allow_host: Annotated[list[str] | None, Parameter(name="--allow-host")] = None,
     write: Flag = False,
+    hide_values: Annotated[bool, Parameter(name="--hide-values", negative="")] = False,
     json: Json = False,
 ) -> None:
     """Shows a directory in the browser: topics, records, segments, groups and their health.
@@ -38,6 +39,7 @@ def ui(
         token: Token that requests must have. Default: a random one.
         write: Let pages change the directory: set offsets of groups, delete records and topics, abort transactions. Each change
             is planned and confirmed, and opens the directory for writing only meanwhile.
+        hide_values: Show sizes in the place of values. Keys, headers' names, times and offsets stay. Values are not searched.
         allow_host: Another name under which the pages may be asked for, such as that of a proxy. May be repeated.
         json: Print the address as a JSON document.
 
@@ -55,7 +57,9 @@ def ui(
     to_write = partial(writing, store) if write else None
     with (
         reading(store) as opened,
-        WindowServer(measures_of(opened).watch(), host, port, token, allow_host or (), to_write) as server,
+        WindowServer(
+            measures_of(opened).watch(), host, port, token, allow_host or (), to_write, hide_values=hide_values
+        ) as server,
     ):
         if json:
             print_json({"url": server.url})

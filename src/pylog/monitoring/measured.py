@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.monitoring.server import MetricsServer
     from pylog.transactions.admin import TransactionAdmin
     from pylog.ui.changes import ChangingStore
-    from pylog.ui.watch import Watch
     from pylog.ui.server import WindowServer
+    from pylog.ui.watch import Watch
 
 
 class Measures:
@@ -73,9 +73,18 @@ class Measures:
         """Returns what the window shows."""
         from pylog.ui import watch
 
-        return watch.Watch(self._manager, self._offsets, self._transactions)
+        return watch.Watch(self._manager, self._offsets, self._transactions, self.negotiated)
 
-    def serve_ui(self, host: str, port: int | None, token: str | None, changing: ChangingStore | None) -> WindowServer:
+    def negotiated(self, accept: str) -> tuple[str, str]:
+        """Returns all metrics in the format that a client's `Accept` header names, and its media type."""
+        from pylog.monitoring import page, requests
+
+        kind = requests.wanted_format(accept)
+        return self.page(page.Choice(counters=self._manager.writable), kind), requests.MEDIA_TYPES[kind]
+
+    def serve_ui(
+        self, host: str, port: int | None, token: str | None, changing: ChangingStore | None, *, hide_values: bool
+    ) -> WindowServer:
         """See `MeasuredStore.serve_ui`."""
         self._manager.gate.check()
         try:
@@ -84,7 +93,7 @@ class Measures:
             raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
 
         writing = None if changing is None else lambda: nullcontext(changing)
-        made = server.WindowServer(self.watch(), host, port, token, writing=writing)
+        made = server.WindowServer(self.watch(), host, port, token, writing=writing, hide_values=hide_values)
         self._servers.add(made)
         return made
 
@@ -163,7 +172,13 @@ class MeasuredStore:
         return self._measures.serve(page.Choice(names, topics, internal), host, port, token)
 
     def serve_ui(
-        self, port: int | None = None, *, host: str = "127.0.0.1", token: str | None = None, write: bool = False
+        self,
+        port: int | None = None,
+        *,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        write: bool = False,
+        hide_values: bool = False,
     ) -> WindowServer:
         """Serves a window on the store, from a daemon thread: topics, records, segments, groups and their health, in a browser.
 
@@ -173,6 +188,7 @@ class MeasuredStore:
             token: requests must have it; None makes one at random.
             write: true to let pages change the directory: set offsets of groups, delete records and topics, abort transactions.
                 Each change is planned first, and confirmed.
+            hide_values: true to show sizes in the place of values, and not to search them.
 
         Returns:
             A `WindowServer`. Open its `url`, which has the token, in a browser of this machine.
@@ -191,7 +207,8 @@ class MeasuredStore:
         """
         if write:
             self._measures.check_writable()
-        return self._measures.serve_ui(host, port, token, cast("ChangingStore", self) if write else None)
+        changing = cast("ChangingStore", self) if write else None
+        return self._measures.serve_ui(host, port, token, changing, hide_values=hide_values)
 
 
 def measures_of(store: MeasuredStore) -> Measures:

@@ -12,6 +12,11 @@ _LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[\x21-\x7e]{0,2000}) HTTP/1\.[01]")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\x20-\x7e\x80-\xff\t]*?)[ \t]*")
 _REFUSED: Final = re.compile(r"application/openmetrics-text[^,]*;\s*q=0(\.0*)?\s*(,|$)")
 
+MEDIA_TYPES: Final = {
+    "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    "text": "text/plain; version=0.0.4; charset=utf-8",
+}
+
 
 class RequestError(Exception):
     """A request that gets no data.

@@ -17,7 +17,7 @@ from typing import Final, Self
 from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.loopback import is_loopback
-from pylog.monitoring.requests import Answer, RequestError, ScrapeRequest, head_of, wanted_format
+from pylog.monitoring.requests import MEDIA_TYPES, Answer, RequestError, ScrapeRequest, head_of, wanted_format
 
 _LONGEST_REQUEST: Final = 8 << 10  # bytes
 _MOST_CONNECTIONS: Final = 64
@@ -25,10 +25,6 @@ _DEADLINE_S: Final = 10.0  # for a request and its answer
 _FRESH_S: Final = 1.0  # an answer this old is given again
 _ENDING_S: Final = 10.0
 _PAUSE_S: Final = 0.05
-_TYPES: Final = {
-    "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
-    "text": "text/plain; version=0.0.4; charset=utf-8",
-}
 
 
 class MetricsServer:
@@ -168,7 +164,7 @@ class MetricsServer:
             raise RequestError("401 Unauthorized", "send the token, as Authorization: Bearer TOKEN")
         request.check_target()
         kind = wanted_format(request.headers.get("accept", ""))
-        return Answer("200 OK", _TYPES[kind], self._text(kind))
+        return Answer("200 OK", MEDIA_TYPES[kind], self._text(kind))
 
     def _text(self, kind: str) -> bytes:
         taken, text = self._texts.get(kind, (-_FRESH_S, b""))

@@ -21,7 +21,9 @@ class _MeasuredStore(Protocol):
     _measures: _Measures
 
 
-def application(store: _MeasuredStore, *, token: str | None = None, hosts: Collection[str] | None = None) -> Any:
+def application(
+    store: _MeasuredStore, *, token: str | None = None, hosts: Collection[str] | None = None, hide_values: bool = False
+) -> Any:
     """Returns the window on a store as an ASGI application, to mount in a service of your own. It only reads.
 
     Args:
@@ -29,6 +31,7 @@ def application(store: _MeasuredStore, *, token: str | None = None, hosts: Colle
         token: requests must have it, as a cookie or a bearer token. Default: none, because the service around it decides who may
             come in. Everyone who reaches the pages can read all records.
         hosts: the names under which the pages may be asked for. Default: all, because the service around it checks them.
+        hide_values: true to show sizes in the place of values, and not to search them.
 
     Returns:
         An ASGI application. All links of its pages stay below the path where it is mounted.
@@ -48,4 +51,4 @@ def application(store: _MeasuredStore, *, token: str | None = None, hosts: Colle
         from pylog.ui.app import made_application
     except ModuleNotFoundError as error:
         raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
-    return made_application(store._measures.watch(), token=token, hosts=hosts)
+    return made_application(store._measures.watch(), token=token, hosts=hosts, hide_values=hide_values)

@@ -49,7 +49,12 @@ def shipped(name: str) -> bytes:
 
 
 def made_application(
-    watch: Watch, *, token: str | None, hosts: Collection[str] | None = LOCAL, writing: OpenForWriting | None = None
+    watch: Watch,
+    *,
+    token: str | None,
+    hosts: Collection[str] | None = LOCAL,
+    writing: OpenForWriting | None = None,
+    hide_values: bool = False,
 ) -> Any:
     """Returns the window on a store as an ASGI application.
 
@@ -58,8 +63,9 @@ def made_application(
         token: that requests must have; None for none, if the application around it asks for one.
         hosts: names under which the pages may be asked for; None for all, if the application around it checks them.
         writing: opens the store for a change; None for a window that only reads.
+        hide_values: true to show sizes in the place of values.
     """
-    return Guarded(_Application(watch, writing).routed(), token, hosts)
+    return Guarded(_Application(watch, Window(watch, hide_values=hide_values), writing).routed(), token, hosts)
 
 
 class _Application:
@@ -67,13 +73,14 @@ class _Application:
 
     Args:
         watch: of the store.
+        window: the pages.
         writing: opens the store for a change.
     """
 
-    def __init__(self, watch: Watch, writing: OpenForWriting | None) -> None:
+    def __init__(self, watch: Watch, window: Window, writing: OpenForWriting | None) -> None:
         self._watch = watch
         self._writing = writing
-        self._window = Window(watch)
+        self._window = window
         self._form_token = secrets.token_urlsafe(32)
 
     def routed(self) -> Any:
@@ -92,13 +99,15 @@ class _Application:
         first = [
             Route("/static/{name}", _static),
             Route("/go", self._go),
+            Route("/metrics", self._metrics),
+            Route("/topics/{topic}/{partition}/{offset}/{part:str}", self._download),
             Route("/verify/{action}", self._verify, methods=["POST"]),
             Route("/change/{name}", self._change, methods=["GET", "POST"]),
             *(Route(f"/topics/{{topic}}/records.{form}", self._exporting(form)) for form in MEDIA_TYPES),
             Mount("/json", routes=[Route(path, self._answering(make, as_json=True)) for path, make in pages.items()]),
         ]
         as_html = [Route(path, self._answering(make, as_json=False)) for path, make in pages.items()]
-        return _DataBeside(Starlette(routes=[*first, *as_html]), self._is_name)
+        return _DataBeside(Starlette(routes=[*first, *as_html], exception_handlers={PylogError: _unavailable}), self._is_name)
 
     def _is_name(self, path: str) -> bool:
         """Returns whether a path is the page of a topic or group whose own name ends like the address of data."""
@@ -108,7 +117,8 @@ class _Application:
 
     def _frame(self, request: Request, seen: Observation, *, as_json: bool = False) -> PageFrame:
         root = request.scope.get("root_path", "").removesuffix("/json" if as_json else "")
-        return PageFrame(root, seen, self._form_token, may_change=self._writing is not None)
+        may_change = self._writing is not None
+        return PageFrame(root, seen, self._form_token, may_change=may_change, hides_values=self._window.hides_values)
 
     # ---- pages ---------------------------------------------------------------------------------------------------------------
 
@@ -119,10 +129,7 @@ class _Application:
         return answer
 
     def _answer(self, request: Request, make: Make, as_json: bool) -> Response:
-        try:
-            seen = self._watch.observation(whole=as_json or make not in self._window.early)
-        except PylogError as error:
-            return Response(str(error), 503, media_type=_TEXT)
+        seen = self._watch.observation(whole=as_json or make not in self._window.early)
         frame = self._frame(request, seen, as_json=as_json)
         try:
             page = make(request, seen)
@@ -135,6 +142,10 @@ class _Application:
         seen = await run_in_threadpool(self._watch.observation)
         return RedirectResponse(_target(self._frame(request, seen), request.query_params.get("to", "").strip()), 303)
 
+    async def _metrics(self, request: Request) -> Response:
+        text, kind = await run_in_threadpool(self._watch.metrics, request.headers.get("accept", ""))
+        return Response(text.encode(errors="surrogateescape"), media_type=kind)
+
     # ---- files ---------------------------------------------------------------------------------------------------------------
 
     def _exporting(self, form: str) -> Callable[[Request], Any]:
@@ -144,17 +155,25 @@ class _Application:
         return export
 
     def _export(self, request: Request, form: str) -> Response:
-        try:
-            seen = self._watch.observation()
-        except PylogError as error:
-            return Response(str(error), 503, media_type=_TEXT)
+        seen = self._watch.observation()
         try:
             name, parts = self._window.export(request, seen, form)
             next(parts)
         except (PylogError, BusyError) as error:
             return _failed(error, self._frame(request, seen), as_json=False)
-        headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='', errors='surrogateescape')}"}
-        return StreamingResponse(_closing(parts), media_type=MEDIA_TYPES[form], headers=headers)
+        return StreamingResponse(_closing(parts), media_type=MEDIA_TYPES[form], headers=_attachment(name))
+
+    async def _download(self, request: Request) -> Response:
+        return await run_in_threadpool(self._part, request)
+
+    def _part(self, request: Request) -> Response:
+        """Returns the key or the value of a record as a file."""
+        seen = self._watch.observation()
+        try:
+            name, content = self._window.part(request, seen)
+        except PylogError as error:
+            return _failed(error, self._frame(request, seen), as_json=False)
+        return Response(content, headers=_attachment(name), media_type="application/octet-stream")
 
     # ---- what is sent --------------------------------------------------------------------------------------------------------
 
@@ -200,10 +219,7 @@ class _Application:
         name = request.path_params["name"]
         kept = {each: fields[each] for each in change.fields if each in fields}
         plan = None
-        try:
-            seen = self._watch.observation()
-        except PylogError as error:
-            return Response(str(error), 503, media_type=_TEXT)
+        seen = self._watch.observation()
         try:
             if not problem and all(
                 kept.get(each, "").strip() for each in change.fields if each != "topic" or "group" not in change.fields
@@ -265,6 +281,16 @@ async def _closing(parts: Iterator[bytes]) -> Any:
     finally:
         close: Any = getattr(parts, "close", lambda: None)
         close()
+
+
+def _attachment(name: str) -> dict[str, str]:
+    """Returns the header of a file that browsers save, and never show."""
+    return {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='', errors='surrogateescape')}"}
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    """Answers where the store itself cannot be observed: it is closed, or its directory is gone."""
+    return Response(str(error), 503, media_type=_TEXT)
 
 
 def _failed(error: Exception, frame: PageFrame, *, as_json: bool) -> Response:

@@ -123,6 +123,22 @@ def _make_reset(store: ChangingStore, fields: Fields) -> str:
     return f"The offsets of group {printable(name)!r} are set in {counted(len(plan.partitions), 'partition')}."
 
 
+def _plan_group(watch: Watch, fields: Fields) -> ChangePlan:
+    name = _field(fields, "group")
+    if name not in watch.offsets.known_groups()[0]:
+        raise InvalidArgumentError(f"there is no group {name!r} in {watch.manager.path}")
+    known = watch.offsets.fetch(name)
+    rows = tuple((f"{topic}-{number}", each.offset) for (topic, number), each in sorted(known.items()))
+    sentence = f"This deletes group {printable(name)!r} and its committed offsets permanently: {counted(len(rows), 'partition')}."
+    return ChangePlan(sentence, ("Partition", "Committed"), rows, must_type=name)
+
+
+def _make_group(store: ChangingStore, fields: Fields) -> str:
+    name = _field(fields, "group")
+    store.group(name).delete()
+    return f"Group {printable(name)!r} is deleted."
+
+
 # ---- records and topics ------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +214,7 @@ CHANGES: Final[Mapping[str, WindowChange]] = {
         _plan_reset,
         _make_reset,
     ),
+    "delete-group": WindowChange("Delete a group", {"group": "Group"}, _plan_group, _make_group),
     "delete-records": WindowChange(
         "Delete records",
         {"topic": "Topic", "partition": "Partition", "before": "Before offset"},

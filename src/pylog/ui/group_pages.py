@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import htpy as h
 
+from pylog.groups.description import MemberDescription
 from pylog.groups.health import PartitionHealth, Verdict
 from pylog.groups.lag_history import LagPoint
 from pylog.text import printable
 from pylog.ui import pictures
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, group_row, number, table, tile, verdict_mark
 from pylog.ui.observation import GroupSeen
-from pylog.ui.words import VERDICTS, count, counted, seconds
+from pylog.ui.pictures import CurvePoint
+from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, seconds
 
+_HELD = 10  # partitions of a member that are named
 _REASONS = 5  # sentences above the numbers; the table has all partitions
 
 
@@ -63,7 +66,7 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             cell("instance", printable(each.instance_id or "")),
             cell("client", printable(each.client_id)),
             cell("host", printable(each.host)),
-            number("partitions", len(each.assignment)),
+            cell("partitions", _held(each)),
         ]
         for each in seen.members
     )
@@ -75,19 +78,21 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             verdict_mark(seen.health.verdict),
             h.span(".quiet")[f"{seen.state} · {counted(len(seen.members), 'member')}"],
             frame.change("reset-offsets", "Set offsets…", group=seen.name),
+            frame.change("delete-group", "Delete…", group=seen.name),
         ),
         reasons and _reasons(reasons),
         h.section(".tiles", aria_label="Numbers")[
             tile(seconds(seen.health.lag_seconds), "behind, in time"),
             tile(count(seen.lag), "offsets behind"),
-            tile(count(sum(row.rate or 0 for row in seen.health.partitions)) + " /s", "read"),
+            tile(f"{count(seen.rate)} /s", f"read; the time behind is {TRENDS[seen.trend].partition(' ')[2]}"),
             tile(_catch_up(seen), "until it has read everything"),
+            tile(age(seen.committed_ms, frame.seen.at_ms), "its last commit"),
         ],
-        h.section(".card")[h.h2["Time behind"], _chart(frame, seen, past)],
+        h.section(".card")[_charts(frame, seen, past)],
         h.section(".card")[h.h2["Partitions"], table(titles, rows, titles[2:6], "It has committed no offset.")],
         h.section(".card")[
             h.h2["Members"],
-            table(("Member", "Instance", "Client", "Host", "Partitions"), members, ("Partitions",), "It has no members."),
+            table(("Member", "Instance", "Client", "Host", "Partitions"), members, (), "It has no members."),
         ],
         live=True,
     )
@@ -104,12 +109,35 @@ def _reasons(rows: Sequence[PartitionHealth]) -> Html:
     return h.div(".reasons")[said, more]
 
 
-def _chart(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> Html:
-    watched = [pictures.CurvePoint(at, value) for at, value in frame.seen.lags.get(seen.name, ()) if value is not None]
+def _held(member: MemberDescription) -> str:
+    """Returns the partitions that a member reads."""
+    shown = [f"{printable(topic)}-{number}" for topic, number in member.assignment[:_HELD]]
+    left = len(member.assignment) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {count(left)} more" if left else "")
+
+
+def _charts(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> Html:
+    """Returns the course of a group's lag, in time and in offsets."""
+    watched = frame.seen.lags.get(seen.name, ())
     begun = watched[0].timestamp if watched else frame.seen.at_ms
-    before = [pictures.CurvePoint(each.timestamp, each.seconds) for each in past if each.timestamp <= begun]
+    before = [each for each in past if each.timestamp <= begun]
+    in_time = pictures.lag_chart(
+        [CurvePoint(each.timestamp, each.seconds) for each in before],
+        [CurvePoint(each.timestamp, each.seconds) for each in watched if each.seconds is not None],
+        "The time behind",
+        seconds,
+    )
+    in_offsets = pictures.lag_chart(
+        [CurvePoint(each.timestamp, each.offsets) for each in before],
+        [CurvePoint(each.timestamp, each.offsets) for each in watched],
+        "The offsets behind",
+        count,
+    )
     note = "Dotted: computed from the commits of the last hour and the log. Solid: observed since this window was opened."
-    return [pictures.lag_chart(before, watched), h.p(".quiet")[note]]
+    return [
+        h.div(".two")[h.div[h.h2["Time behind"], in_time], h.div[h.h2["Offsets behind"], in_offsets]],
+        h.p(".quiet")[note],
+    ]
 
 
 def _catch_up(seen: GroupSeen) -> str:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import htpy as h
 
 from pylog.log.recovery.findings import Finding
 from pylog.text import printable, size_text
-from pylog.ui.html import Html, PageFrame, cell, damage_lines, number, short_group_row, table
+from pylog.transactions.described import OpenTransactionDescription
+from pylog.ui.html import GROUP_NUMBERS, SHORT_GROUP_TITLES, Html, PageFrame, cell, damage_lines, number, short_group_row, table
 from pylog.ui.observation import ERRORS, Observation
+from pylog.ui.storage_pages import open_table
 from pylog.ui.verifying import Verified
 from pylog.ui.words import count, counted, exact, seconds
 
 _FINDINGS = 200  # that are listed
 
 
-def health(frame: PageFrame, verified: Verified) -> str:
-    """Returns the page."""
+def health(
+    frame: PageFrame, verified: Verified, opened: Sequence[OpenTransactionDescription], noted: Sequence[tuple[str, str]]
+) -> str:
+    """Returns the page.
+
+    Args:
+        frame: of the page.
+        verified: the verification.
+        opened: the open transactions, for which readers of committed records wait.
+        noted: facts about the directory: each has a name and a sentence.
+    """
     seen = frame.seen
-    bad = [each for each in seen.groups.values() if each.health.verdict in ERRORS]
+    bad = [each for each in seen.attention if each.health.verdict in ERRORS]
     return frame.page(
         "Health",
         "Health",
@@ -28,13 +41,19 @@ def health(frame: PageFrame, verified: Verified) -> str:
         h.section(".card")[
             h.h2["Groups with an error"],
             table(
-                ("Group", "Verdict", "Behind", "Offsets behind"),
+                SHORT_GROUP_TITLES,
                 (short_group_row(frame, each) for each in bad),
-                ("Behind", "Offsets behind"),
+                GROUP_NUMBERS,
                 "No group has an error.",
             ),
         ],
+        h.section(".card")[h.h2["Open transactions"], open_table(frame, opened, with_topic=True)],
         h.section(".card")[h.h2["Not yet durable"], _undurable(seen)],
+        h.section(".card")[
+            h.h2["Directory"],
+            table(("Fact", "Value"), (h.tr[h.td[name], h.td(".wide")[printable(said)]] for name, said in noted)),
+            h.p(".foot")[h.a(href=frame.url("metrics"))["Metrics"], " for Prometheus."],
+        ],
         live=True,
     )
 

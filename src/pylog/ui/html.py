@@ -11,11 +11,13 @@ import htpy as h
 from pylog.groups.health import Verdict
 from pylog.text import printable, shown, size_text
 from pylog.topics.retention_text import retention_text
-from pylog.ui.observation import FRESH_S, GroupSeen, Observation, PartitionSeen, TopicSeen
-from pylog.ui.words import VERDICTS, age, count, counted, exact, seconds
+from pylog.ui.observation import ERRORS, FRESH_S, GroupSeen, Observation, PartitionSeen, TopicSeen
+from pylog.ui.pictures import spark
+from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, exact, seconds
 
 TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
 _SHOWN: Final = 400  # bytes of a value in a table
+_SPARKS: Final = 60  # observations in a small picture
 Html = Any  # htpy's nodes: elements, texts, and lists of them
 
 
@@ -31,10 +33,13 @@ class PageFrame:
         seen: the store.
         form_token: that forms must send back.
         may_change: true if the window may change the directory.
+        hides_values: true if it shows sizes in the place of values.
     """
 
-    def __init__(self, root: str, seen: Observation, form_token: str = "", *, may_change: bool = False) -> None:
-        self.root, self.seen, self.may_change = root, seen, may_change
+    def __init__(
+        self, root: str, seen: Observation, form_token: str = "", *, may_change: bool = False, hides_values: bool = False
+    ) -> None:
+        self.root, self.seen, self.may_change, self.hides_values = root, seen, may_change, hides_values
         self._form_token = form_token
 
     @property
@@ -72,7 +77,10 @@ class PageFrame:
                 h.a(".skip", href="#main")["Skip to the content"],
                 h.header(".bar")[
                     h.span(".where", title=printable(self.seen.path))[printable(name)],
+                    self._dot(),
                     h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
+                    h.span(".badge")["values hidden"] if self.hides_values else None,
+                    h.span(".badge")[f"open in {self.seen.holder}"] if self.seen.holder else None,
                     h.nav(aria_label="Pages")[
                         (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
                     ],
@@ -89,6 +97,14 @@ class PageFrame:
             ],
         ]
         return str(document)
+
+    def _dot(self) -> Html:
+        """Returns the state of the whole directory as one word."""
+        if self.seen.reading is not None:
+            return None
+        if self.seen.damaged or any(each.health.verdict in ERRORS for each in self.seen.attention):
+            return h.a(".verdict.bad", href=self.url("health"))["error"]
+        return h.span(".verdict.warn")["warning"] if self.seen.attention else h.span(".verdict.ok")["ok"]
 
     def head(self, title: str, *more: Html) -> Html:
         """Returns the heading of a page."""
@@ -156,11 +172,22 @@ def group_row(frame: PageFrame, group: GroupSeen) -> Html:
         cell("state", group.state),
         number("members", len(group.members)),
         _behind(group),
+        cell("trend", [h.span(".trend")[TRENDS[group.trend]], lag_spark(frame, group)]),
+        cell("read", f"{count(group.rate)} /s", number=True),
+        cell("last commit", frame.at(group.committed_ms), number=True),
     ]
 
 
+def lag_spark(frame: PageFrame, group: GroupSeen) -> Html:
+    """Draws how far a group was behind since the window was opened."""
+    values = [each.seconds or 0.0 for each in frame.seen.lags.get(group.name, ())[-_SPARKS:]]
+    if not any(values):
+        return None
+    return spark(values, f"Behind: {seconds(values[0])} at first, {seconds(values[-1])} now, at most {seconds(max(values))}")
+
+
 def short_group_row(frame: PageFrame, group: GroupSeen) -> Html:
-    return h.tr[_group_name(frame, group), _behind(group)]
+    return h.tr[_group_name(frame, group), _behind(group), cell("trend", lag_spark(frame, group) or "")]
 
 
 def _group_name(frame: PageFrame, group: GroupSeen) -> Html:
@@ -172,8 +199,11 @@ def _behind(group: GroupSeen) -> Html:
     return [cell("behind", seconds(group.health.lag_seconds), number=True), number("offsets behind", group.lag)]
 
 
-GROUP_TITLES: Final = ("Group", "Verdict", "State", "Members", "Behind", "Offsets behind")
-GROUP_NUMBERS: Final = ("Members", "Behind", "Offsets behind")
+GROUP_TITLES: Final = (
+    "Group", "Verdict", "State", "Members", "Behind", "Offsets behind", "Trend", "Read", "Last commit",
+)  # fmt: skip
+SHORT_GROUP_TITLES: Final = ("Group", "Verdict", "Behind", "Offsets behind", "Trend")
+GROUP_NUMBERS: Final = ("Members", "Behind", "Offsets behind", "Read", "Last commit")
 
 
 def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
@@ -183,11 +213,23 @@ def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
         number("offsets", topic.offsets),
         _written(frame, topic),
         cell("kept", retention_text(topic.config)),
+        cell("groups", _readers(frame, topic)),
     ]
 
 
+def _readers(frame: PageFrame, topic: TopicSeen) -> Html:
+    """Returns how many groups read a topic, and the worst verdict among them."""
+    groups = frame.seen.groups_of(topic.name)
+    if not groups:
+        return ""
+    worst = next((each for each in frame.seen.attention if each in groups), groups[0])
+    link = h.a(href=frame.url("topics", topic.name, "groups"))[counted(len(groups), "group")]
+    return h.span(".readers")[link, verdict_mark(worst.health.verdict)]
+
+
 def short_topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
-    return h.tr[_topic_name(frame, topic), _written(frame, topic)]
+    drawn = spark(topic.rates, f"Written a second, at most {count(max(topic.rates, default=0))}") if any(topic.rates) else ""
+    return h.tr[_topic_name(frame, topic), _written(frame, topic), cell("course", drawn)]
 
 
 def _topic_name(frame: PageFrame, topic: TopicSeen) -> Html:
@@ -206,7 +248,8 @@ def size_cell(size: int) -> Html:
     return cell("size", h.span(title=count(size))[size_text(size)], number=True)
 
 
-TOPIC_TITLES: Final = ("Topic", "Partitions", "Offsets", "Written", "Size", "Newest record", "Kept")
+TOPIC_TITLES: Final = ("Topic", "Partitions", "Offsets", "Written", "Size", "Newest record", "Kept", "Groups")
+SHORT_TOPIC_TITLES: Final = ("Topic", "Written", "Size", "Newest record", "Course")
 TOPIC_NUMBERS: Final = TOPIC_TITLES[1:6]
 
 

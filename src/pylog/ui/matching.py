@@ -131,13 +131,17 @@ class Query:
         text: in the key, the value, or a header; "" for all records.
         how: "contains", "equals", "regex" (RE2), or "json": the text is a condition such as `customer.id = 42` on the value.
         backwards: true for the newest records first.
+        in_values: false to look only at keys and at headers' names: a search must not tell what is in values that are hidden.
     """
 
     text: str = ""
     how: str = "contains"
     backwards: bool = True
+    in_values: bool = True
 
     def __post_init__(self) -> None:
+        if self.how == "json" and not self.in_values:
+            raise InvalidArgumentError("this window hides values, so it does not search them; search for a key")
         if self.how not in HOW:
             raise InvalidArgumentError(f"how={self.how!r} is not one of {', '.join(map(repr, HOW))}")
         if self.how == "regex":
@@ -159,13 +163,17 @@ def matches(frame: pa.RecordBatch, query: Query) -> pa.BooleanArray:
     if query.how == "json":
         return _with_path(frame.column("value"), query.condition)
     test = _test(query)
-    found = pc.or_(pc.fill_null(test(frame.column("key")), False), pc.fill_null(test(frame.column("value")), False))
+    found = pc.fill_null(test(frame.column("key")), False)
+    if query.in_values:
+        found = pc.or_(found, pc.fill_null(test(frame.column("value")), False))
     headers = frame.column("headers")
     flat = headers.flatten()
     if not len(flat):
         return found
     names = flat.field("key").cast(pa.binary())
-    hits = pc.or_(pc.fill_null(test(names), False), pc.fill_null(test(flat.field("value")), False))
+    hits = pc.fill_null(test(names), False)
+    if query.in_values:
+        hits = pc.or_(hits, pc.fill_null(test(flat.field("value")), False))
     rows = pc.unique(pc.list_parent_indices(headers).filter(hits))
     return pc.or_(found, pc.is_in(pa.array(range(len(frame)), rows.type), rows))
 

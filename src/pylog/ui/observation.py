@@ -29,8 +29,34 @@ class SegmentSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class TierSeen:
+    """The archive of a partition, and the part of it that is on the disk.
+
+    Attributes:
+        local_start: the smallest offset on the disk.
+        local_bytes: of the records on the disk.
+        archived_end: the offset after the last archived record.
+        archived_bytes: of the records in the archive.
+        waiting_bytes: of sealed segments that are not archived yet.
+        waiting_since_ms: the last append to the first of these; -1 without any.
+        failure: the reason why this process could not archive; None if there is none.
+    """
+
+    local_start: int
+    local_bytes: int
+    archived_end: int
+    archived_bytes: int
+    waiting_bytes: int
+    waiting_since_ms: int
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionSeen:
-    """A partition. Without offsets if it cannot be read; `damage` then says why."""
+    """A partition. Without offsets if it cannot be read; `damage` then says why.
+
+    `undurable_ms` is the timestamp of the first record that is not durable; -1 if all are, or if it is not known.
+    """
 
     partition: TopicPartition
     start_offset: int = 0
@@ -39,6 +65,8 @@ class PartitionSeen:
     stable_offset: int = 0
     segments: tuple[SegmentSeen, ...] = ()
     damage: str | None = None
+    undurable_ms: int = -1
+    tier: TierSeen | None = None
 
     @property
     def size(self) -> int:
@@ -53,12 +81,18 @@ class PartitionSeen:
 
 @dataclass(frozen=True)
 class TopicSeen:
-    """A topic and its partitions."""
+    """A topic and its partitions.
+
+    Attributes:
+        rate: offsets that were appended a second; None at the first observation.
+        rates: the rates of the last observations, oldest first.
+    """
 
     name: str
     partitions: tuple[PartitionSeen, ...]
     config: TopicConfig
-    rate: float | None  # offsets a second; None at the first observation
+    rate: float | None
+    rates: tuple[float, ...] = ()
 
     @property
     def is_internal(self) -> bool:
@@ -83,17 +117,29 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """A group: its health, its state and its members."""
+    """A group: its health, its state, its members, and the time of its last commit, or -1."""
 
     name: str
     health: Health
     state: str
     members: tuple[MemberDescription, ...]
+    committed_ms: int = -1
 
     @property
     def lag(self) -> int:
         """Offsets that it has not read."""
         return sum(each.lag for each in self.health.partitions)
+
+    @property
+    def rate(self) -> float:
+        """Offsets that it reads a second."""
+        return sum(each.rate or 0.0 for each in self.health.partitions)
+
+    @property
+    def trend(self) -> str:
+        """How its time behind moves: that of the partition which is most behind."""
+        worst = max(self.health.partitions, key=lambda each: each.lag_seconds or 0.0, default=None)
+        return "steady" if worst is None else worst.trend
 
     def reader_of(self, partition: TopicPartition) -> MemberDescription | None:
         """Returns the member that reads a partition."""
@@ -101,7 +147,7 @@ class GroupSeen:
 
 
 class Reading(NamedTuple):
-    """How far the first observation of a large store is: groups that were read, all of them, and topics that are not shown yet."""
+    """How far the first observation of a large store is: groups that were read, all groups, and topics that are not shown."""
 
     done: int
     total: int
@@ -109,10 +155,11 @@ class Reading(NamedTuple):
 
 
 class LagSeen(NamedTuple):
-    """The largest lag of a group in an observation."""
+    """The lag of a group in an observation: the largest in time, and the offsets of all partitions."""
 
     timestamp: int
     seconds: float | None
+    offsets: int
 
 
 @dataclass(frozen=True)
@@ -126,6 +173,8 @@ class Observation:
         unreadable_groups: names of groups whose records cannot be read.
         free: bytes that are free on the disk; None if that is not known.
         lags: of each group, its lag in each observation since the window was opened.
+        holder: what has the directory open for writing: "a broker", "a writer", "this process"; empty if nothing has.
+        growth: bytes that the store has grown a second since the window was opened; None at the first observation.
         fresh_s: how long pages show this observation, in seconds.
         reading: how far the first observation is; None if it is complete.
     """
@@ -137,6 +186,8 @@ class Observation:
     unreadable_groups: tuple[str, ...]
     free: int | None
     lags: Mapping[str, tuple[LagSeen, ...]]
+    holder: str = ""
+    growth: float | None = None
     fresh_s: float = FRESH_S
     reading: Reading | None = None
 
@@ -149,6 +200,17 @@ class Observation:
     def damaged(self) -> list[PartitionSeen]:
         """The partitions that cannot be read."""
         return [each for topic in self.topics.values() for each in topic.partitions if each.damage is not None]
+
+    @cached_property
+    def attention(self) -> list[GroupSeen]:
+        """The groups that are not well, the worst first."""
+        found = [each for each in self.groups.values() if each.health.verdict is not Verdict.OK]
+        return sorted(found, key=lambda each: (each.health.verdict not in ERRORS, -(each.health.lag_seconds or 0.0)))
+
+    @property
+    def seconds_to_full(self) -> float | None:
+        """How long the free room lasts if the store goes on growing as it does; None if it does not grow."""
+        return self.free / self.growth if self.free is not None and self.growth is not None and self.growth > 0 else None
 
     def groups_of(self, topic: str) -> list[GroupSeen]:
         """Returns the groups that have committed offsets for a topic."""

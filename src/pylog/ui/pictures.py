@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import htpy as h
 
 from pylog.ui.fates import Fates
 from pylog.ui.observation import PartitionSeen
-from pylog.ui.words import count, counted, exact, seconds
+from pylog.ui.words import count, counted, exact
 
 _WIDTH: Final = 1000
 _HEIGHT: Final = 120
 _STRIP: Final = 20
+_SPARK: Final = (80, 18)
 
 
 class CurvePoint(NamedTuple):
-    """A point of a curve: a time in milliseconds, and a value in seconds."""
+    """A point of a curve: a time in milliseconds, and a value."""
 
     timestamp: int
     value: float
@@ -43,26 +44,59 @@ def strip(seen: PartitionSeen, found: Fates) -> Any:
         x += width
     label = f"{counted(len(seen.segments), 'segment')}, {count(total)} bytes; the last one is active"
     return h.Element("svg")(".strip", viewBox=f"0 0 {_WIDTH} {_STRIP}", preserveAspectRatio="none", role="img", aria_label=label)[
-        bars
+        [bars, _mark("start", seen.start_offset, seen), _mark("durable", seen.durable_offset, seen)]
     ]
 
 
-def lag_chart(past: Sequence[CurvePoint], seen: Sequence[CurvePoint]) -> Any:
-    """Draws the lag of a group over time: the past from its commits, and then what this window has seen."""
+def _mark(kind: str, offset: int, seen: PartitionSeen) -> Any:
+    """Draws a line where an offset is, as far into its segment as the offset is."""
+    x = 0.0
+    for each in seen.segments:
+        if each.base_offset <= offset < each.end_offset:
+            part = (offset - each.base_offset) / (each.end_offset - each.base_offset)
+            at = f"{x + _WIDTH * part * each.size / seen.size:.1f}"
+            title = h.Element("title")[f"{'log start' if kind == 'start' else 'durable up to'}: offset {count(offset)}"]
+            return h.Element("line")(class_=f"mark {kind}", x1=at, x2=at, y1="0", y2=str(_STRIP))[title]
+        x += _WIDTH * each.size / seen.size
+    return None  # all of it is durable
+
+
+def spark(values: Sequence[float], label: str) -> Any:
+    """Draws the last values as a small line. Returns None if there are fewer than two."""
+    if len(values) < 2:
+        return None
+    top = max(values) or 1.0
+    points = " ".join(
+        f"{_SPARK[0] * at / (len(values) - 1):.1f},{_SPARK[1] - 1 - (_SPARK[1] - 2) * value / top:.1f}"
+        for at, value in enumerate(values)
+    )
+    return h.Element("svg")(
+        ".spark", viewBox=f"0 0 {_SPARK[0]} {_SPARK[1]}", preserveAspectRatio="none", role="img", aria_label=label
+    )[h.Element("polyline")(class_="curve", points=points)]
+
+
+def lag_chart(past: Sequence[CurvePoint], seen: Sequence[CurvePoint], what: str, text: Callable[[float], str]) -> Any:
+    """Draws the lag of a group over time: the past from its commits, and then what this window has seen.
+
+    Args:
+        past, seen: the two parts.
+        what: the name of the values.
+        text: returns a value as people read it.
+    """
     points = [*past, *seen]
     if len(points) < 2 or points[-1].timestamp <= points[0].timestamp:
         return h.p(".quiet")["No commit of the last hour is known. The curve begins with the second observation, in two seconds."]
     begin, end = points[0].timestamp, points[-1].timestamp
     top = max(each.value for each in points)
     label = (
-        f"The lag from {exact(begin)[11:16]} to {exact(end)[11:16]} UTC: at first {seconds(points[0].value)}, "
-        f"now {seconds(points[-1].value)}, at most {seconds(top)}"
+        f"{what} from {exact(begin)[11:16]} to {exact(end)[11:16]} UTC: at first {text(points[0].value)}, "
+        f"now {text(points[-1].value)}, at most {text(top)}"
     )
     lines = [_line("past", past, begin, end, top), _line("curve", [*past[-1:], *seen], begin, end, top)]
     picture = h.Element("svg")(
         ".chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img", aria_label=label
     )[h.Element("line")(class_="axis", x1="0", x2=str(_WIDTH), y1=str(_HEIGHT), y2=str(_HEIGHT)), lines]
-    scale = h.div(".scale", aria_hidden="true")[h.span[seconds(top)], h.span["0"]]
+    scale = h.div(".scale", aria_hidden="true")[h.span[text(top)], h.span["0"]]
     times = h.div(".times", aria_hidden="true")[(h.span[exact(at)[11:16]] for at in (begin, (begin + end) // 2, end))]
     return h.div(".picture")[scale, picture, times]
 

@@ -78,17 +78,15 @@ def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, 
     more = frame.url(*here, **{**asked, "cursor": cursor_text(found.cursor)})
     exports = [
         h.a(href=frame.url(*here[:-1], f"records.{form}", **asked), download=True)[label]
-        for form, label in (("jsonl", "JSON lines"), ("csv", "CSV"))
+        for form, label in (("jsonl", "JSON lines"), ("csv", "CSV"), ("parquet", "Parquet"), ("arrow", "Arrow"))
     ]
     return h.div(".foot", role="status")[
         h.span[said],
         h.span["That is all."] if found.is_done else h.a(".button", href=more, rel="next")["Continue"],
         h.span(".quiet.save")[
             "Save all found: ",
-            exports[0],
-            " · ",
-            exports[1],
-            " · this page: ",
+            [[each, " · "] for each in exports],
+            "this page: ",
             h.a(href=frame.url(*here[:-1], "records.json", **asked))["JSON"],
         ],
     ]
@@ -158,18 +156,24 @@ def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str
             h.h2["Facts"],
             table(("Fact", "Value"), (h.tr[h.td[name], h.td(".mono")[value]] for name, value in facts.items())),
         ],
-        _whole("Key", row.key),
-        _whole("Value", row.value),
+        _whole("Key", row.key, frame.url(*here, str(row.offset), "key")),
+        _hidden("Value", row.value)
+        if frame.hides_values
+        else _whole("Value", row.value, frame.url(*here, str(row.offset), "value")),
         h.section(".card")[h.h2["Headers"], table(("Name", "Value"), headers, empty="It has no headers.")],
     )
 
 
-def _whole(title: str, data: bytes | None) -> Html:
+def _hidden(title: str, placeholder: bytes | None) -> Html:
+    return h.section(".card")[h.h2[title], h.p[bytes_text(placeholder)]]
+
+
+def _whole(title: str, data: bytes | None, address: str) -> Html:
     if data is None:
         return h.section(".card")[h.h2[title], h.p[h.span(".null")["null"]]]
     as_json = _pretty(data)
     return h.section(".card")[
-        h.h2[f"{title} · {count(len(data))} bytes"],
+        h.div(".head")[h.h2[f"{title} · {count(len(data))} bytes"], h.a(".change", href=address, download=True)["Download"]],
         h.pre(".mono", tabindex="0")[as_json if as_json is not None else _readable(data)],
         h.details[h.summary["Bytes"], h.pre(".mono", tabindex="0")[_hex(data[:65_536])]],
     ]

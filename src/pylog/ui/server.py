@@ -32,6 +32,7 @@ class WindowServer:
         token: that requests must have; None makes one at random.
         hosts: names for the window besides those of this machine.
         writing: opens the store for a change; None for a window that only reads.
+        hide_values: true to show sizes in the place of values.
 
     Attributes:
         url: the address to open, with the token.
@@ -49,6 +50,8 @@ class WindowServer:
         token: str | None = None,
         hosts: Collection[str] = (),
         writing: OpenForWriting | None = None,
+        *,
+        hide_values: bool = False,
     ) -> None:
         if token is None and not is_loopback(host):
             raise InvalidArgumentError(f"host={host!r} can be reached from other machines; give a token, or use 127.0.0.1")
@@ -57,7 +60,8 @@ class WindowServer:
         self.port = int(listener.getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/?token={token}"
-        app = made_application(watch, token=token, hosts=[*LOCAL, shown, *hosts], writing=writing)
+        names = [*LOCAL, shown, *hosts]
+        app = made_application(watch, token=token, hosts=names, writing=writing, hide_values=hide_values)
         self._watch = watch
         config = uvicorn.Config(
             app,

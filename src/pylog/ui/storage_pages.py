@@ -13,7 +13,7 @@ from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui import pictures
 from pylog.ui.fates import Fates
 from pylog.ui.html import Html, PageFrame, cell, number, size_cell, table
-from pylog.ui.observation import PartitionSeen, TopicSeen
+from pylog.ui.observation import PartitionSeen, SegmentSeen, TierSeen, TopicSeen
 from pylog.ui.topic_pages import topic_frame
 from pylog.ui.words import count, counted, seconds
 
@@ -59,6 +59,7 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
         return h.section(".card")[h.h2[name], h.p(".say.bad")[printable(found)]]
     titles = ["Base offset", "End", "Offsets", "Size", "Newest record", "State"]
     titles += ["Compaction"] if found.to_clean is not None else []
+    titles += ["Where"] if seen.tier is not None else []
     titles += ["Deleted"]
     rows = (
         h.tr[
@@ -69,6 +70,7 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
             cell("newest", frame.at(segment.newest_ms), number=True),
             cell("state", "active" if segment.is_active else "sealed"),
             cell("compaction", found.compaction.get(segment.base_offset, "")) if found.to_clean is not None else None,
+            cell("where", _where(segment, seen.tier)) if seen.tier is not None else None,
             cell("deleted", found.retention.get(segment.base_offset, "")),
         ]
         for segment in reversed(seen.segments[-_SEGMENTS:])
@@ -86,10 +88,33 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
                 before=str(seen.start_offset),
             ),
         ],
+        _tier_lines(frame, seen.tier),
         pictures.strip(seen, found),
         table(titles, rows, titles[1:5], "It has no segments."),
         more and h.p(".quiet")[more],
     ]
+
+
+def _where(segment: SegmentSeen, tier: TierSeen) -> str:
+    if segment.end_offset <= tier.local_start:
+        return "archive"
+    return "disk and archive" if segment.end_offset <= tier.archived_end else "disk"
+
+
+def _tier_lines(frame: PageFrame, tier: TierSeen | None) -> Html:
+    """Says what is in the archive, what is on the disk, and what waits."""
+    if tier is None:
+        return None
+    waiting = "Nothing waits for the archive."
+    if tier.waiting_bytes:
+        since = seconds((frame.seen.at_ms - tier.waiting_since_ms) / 1000)
+        waiting = f"{size_text(tier.waiting_bytes)} wait for the archive, since {since}."
+    said = (
+        f"{size_text(tier.archived_bytes)} are in the archive, up to offset {count(tier.archived_end)}; "
+        f"{size_text(tier.local_bytes)} are on the disk, from offset {count(tier.local_start)}. {waiting}"
+    )
+    failed = h.p(".say.bad")[f"The last upload failed: {printable(tier.failure)}"] if tier.failure else None
+    return [h.p(".quiet")[said], failed]
 
 
 def _compaction_of(found: Fates) -> str:
@@ -119,7 +144,7 @@ def producers(
     """
     cards = [_producers_card(frame, topic, each, found[each.partition.partition]) for each in topic.partitions
              if each.partition.partition in found]  # fmt: skip
-    transactions = h.section(".card")[h.h2["Open transactions"], _open_table(frame, opened)]
+    transactions = h.section(".card")[h.h2["Open transactions"], open_table(frame, opened)]
     return topic_frame(
         frame, topic, "producers", _stuck(topic, opened), transactions, cards, _pager(frame, topic, "producers", page), live=True
     )
@@ -140,11 +165,11 @@ def _stuck(topic: TopicSeen, opened: Sequence[OpenTransactionDescription]) -> Ht
     ]
 
 
-def _open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription]) -> Html:
+def open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription], *, with_topic: bool = False) -> Html:
     titles = ("Partition", "Producer", "Epoch", "First offset", "Open for", "Transactional id", "State", "Owner")
     rows = [
         h.tr[
-            h.td(data_label="partition")[str(each.topic_partition.partition)],
+            cell("partition", f"{printable(each.topic_partition.topic)}-" * with_topic + str(each.topic_partition.partition)),
             h.td(".mono.n", data_label="producer")[str(each.producer_id)],
             number("epoch", each.producer_epoch),
             number("first offset", each.start_offset),

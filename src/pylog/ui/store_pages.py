@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
 import htpy as h
 
 from pylog.groups.health import Verdict
 from pylog.text import printable, size_text
 from pylog.ui.html import (
     GROUP_NUMBERS,
+    SHORT_GROUP_TITLES,
+    SHORT_TOPIC_TITLES,
     TOPIC_NUMBERS,
     TOPIC_TITLES,
     Html,
@@ -19,36 +25,51 @@ from pylog.ui.html import (
     tile,
     topic_row,
 )
-from pylog.ui.observation import ERRORS, GroupSeen, Observation
-from pylog.ui.words import count
+from pylog.ui.observation import ERRORS, Observation, TopicSeen
+from pylog.ui.words import VERDICTS, age, count, counted, seconds
+
+_FAR_S: Final = 1000 * 86_400.0  # a disk that is full later is not mentioned
+TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicSeen], Any]]] = {
+    "name": lambda topic: topic.name,
+    "size": lambda topic: -topic.size,
+    "offsets": lambda topic: -topic.offsets,
+    "written": lambda topic: -(topic.rate or 0.0),
+    "newest": lambda topic: -topic.newest_ms,
+}
+
+
+class Listing(NamedTuple):
+    """What a list of topics shows.
+
+    Attributes:
+        find: text that the names contain.
+        order: a key of `TOPIC_ORDERS`.
+        internal: true to include Kafka's own topics.
+    """
+
+    find: str = ""
+    order: str = "name"
+    internal: bool = False
 
 
 def overview(frame: PageFrame) -> str:
     """Returns the first page: numbers, the groups that need attention, the largest topics, and damage."""
     seen = frame.seen
     own = [topic for topic in seen.topics.values() if not topic.is_internal]
-    bad = [group for group in seen.groups.values() if group.health.verdict in ERRORS]
-    slow = [group for group in seen.groups.values() if group.health.verdict not in (*ERRORS, Verdict.OK)]
     fine = sorted((group for group in seen.groups.values() if group.health.verdict is Verdict.OK), key=lambda each: -each.lag)
-    rates = [topic.rate for topic in own if topic.rate is not None]
     return frame.page(
         "Overview",
         "Overview",
-        frame.head(frame.name, _state_of(seen, bad, slow)),
-        h.section(".tiles", aria_label="Numbers")[
-            tile(count(len(own)), f"topics, {count(sum(len(each.partitions) for each in own))} partitions"),
-            tile(count(sum(each.offsets for each in own)), "offsets in the logs"),
-            tile(f"{count(sum(rates))} /s" if rates else "…", "written now"),
-            tile(size_text(seen.size), "of records"),
-            tile("unknown" if seen.free is None else size_text(seen.free), "free on the disk"),
-        ],
+        frame.head(frame.name, _state_of(seen)),
+        _tiles(seen, own),
         damage_lines(seen.damaged),
+        _open_line(frame, seen),
         h.div(".two")[
             h.section(".card")[
-                h.h2["Groups that need attention" if bad or slow else "Consumer groups"],
+                h.h2["Groups that need attention" if seen.attention else "Consumer groups"],
                 table(
-                    ("Group", "Verdict", "Behind", "Offsets behind"),
-                    (short_group_row(frame, group) for group in [*bad, *slow, *fine][:8]),
+                    SHORT_GROUP_TITLES,
+                    (short_group_row(frame, group) for group in [*seen.attention, *fine][:8]),
                     GROUP_NUMBERS,
                     _empty(seen, "There are no consumer groups."),
                 ),
@@ -56,7 +77,7 @@ def overview(frame: PageFrame) -> str:
             h.section(".card")[
                 h.h2["Largest topics"],
                 table(
-                    ("Topic", "Written", "Size", "Newest record"),
+                    SHORT_TOPIC_TITLES,
                     (short_topic_row(frame, topic) for topic in sorted(own, key=lambda each: -each.size)[:8]),
                     TOPIC_NUMBERS,
                     _empty(seen, "There are no topics yet: `pylog create DIRECTORY TOPIC` creates one."),
@@ -67,43 +88,99 @@ def overview(frame: PageFrame) -> str:
     )
 
 
+def _tiles(seen: Observation, own: list[TopicSeen]) -> Html:
+    rates = [topic.rate for topic in own if topic.rate is not None]
+    return h.section(".tiles", aria_label="Numbers")[
+        tile(count(len(own)), f"topics, {count(sum(len(each.partitions) for each in own))} partitions"),
+        tile(count(sum(each.offsets for each in own)), "offsets in the logs"),
+        tile(f"{count(sum(rates))} /s" if rates else "…", "written now"),
+        tile(size_text(seen.size), "of records"),
+        tile("unknown" if seen.free is None else size_text(seen.free), _room_left(seen)),
+        tile(f"{len(seen.attention)} of {len(seen.groups)}", _verdicts(seen)) if seen.groups else None,
+        tile(*_durable(seen)) if seen.reading is None else None,
+    ]
+
+
+def _room_left(seen: Observation) -> str:
+    left = seen.seconds_to_full
+    return "free on the disk" if left is None or left > _FAR_S else f"free on the disk: {seconds(left)} at this rate"
+
+
+def _verdicts(seen: Observation) -> str:
+    """Returns the groups that are not well, by verdict."""
+    found = Counter(VERDICTS[each.health.verdict][1] for each in seen.attention)
+    more = ", ".join(f"{number} {words}" for words, number in found.items())
+    return f"groups need attention: {more}" if more else "groups need attention"
+
+
+def _durable(seen: Observation) -> tuple[str, str]:
+    """Returns how many offsets a power loss could take, and how old the oldest of them is."""
+    waiting = [each for topic in seen.topics.values() for each in topic.partitions if each.durable_offset < each.end_offset]
+    if not waiting:
+        return "0", "offsets that a power loss would take"
+    oldest = min((each.undurable_ms for each in waiting if each.undurable_ms >= 0), default=-1)
+    since = "" if oldest < 0 else f", the oldest of {age(oldest, seen.at_ms)}"
+    return count(sum(each.end_offset - each.durable_offset for each in waiting)), f"offsets are not durable yet{since}"
+
+
+def _open_line(frame: PageFrame, seen: Observation) -> Html:
+    """Says where readers of committed records wait for a transaction."""
+    held = [each for topic in seen.topics.values() for each in topic.partitions if each.stable_offset < each.end_offset]
+    if not held:
+        return None
+    said = f"Readers of committed records wait for a transaction in {counted(len(held), 'partition')}: "
+    return h.p(".say.warn")[said, h.a(href=frame.url("health"))["open transactions"], "."]
+
+
 def _empty(seen: Observation, sentence: str) -> str:
     """Returns what an empty table says: not that there is nothing, while it is being read."""
     return sentence if seen.reading is None else "Being read…"
 
 
-def _state_of(seen: Observation, bad: list[GroupSeen], slow: list[GroupSeen]) -> Html:
+def _state_of(seen: Observation) -> Html:
+    bad = sum(each.health.verdict in ERRORS for each in seen.attention)
+    slow = len(seen.attention) - bad
     if seen.reading is not None:
         return h.span(".quiet")["reading the groups"]
     if seen.damaged:
-        return h.span(".verdict.bad")[f"{len(seen.damaged)} partitions cannot be read"]
+        return h.span(".verdict.bad")[f"{counted(len(seen.damaged), 'partition')} cannot be read"]
     if bad:
-        return h.span(".verdict.bad")[f"{len(bad)} {'group has' if len(bad) == 1 else 'groups have'} an error"]
+        return h.span(".verdict.bad")[f"{bad} {'group has' if bad == 1 else 'groups have'} an error"]
     if slow:
-        return h.span(".verdict.warn")[f"{len(slow)} {'group falls' if len(slow) == 1 else 'groups fall'} behind"]
+        return h.span(".verdict.warn")[f"{slow} {'group falls' if slow == 1 else 'groups fall'} behind"]
     return h.span(".verdict.ok")["all is well"]
 
 
-def topics(frame: PageFrame, internal: bool) -> str:
+def topics(frame: PageFrame, shown: Listing) -> str:
     """Returns the list of topics."""
-    wanted = [topic for topic in frame.seen.topics.values() if internal or not topic.is_internal]
+    wanted = [topic for topic in frame.seen.topics.values() if shown.internal or not topic.is_internal]
     hidden = len(frame.seen.topics) - len(wanted)
-    more = h.a(href=frame.url("topics", internal="1"))[f"Show {hidden} internal topics"] if hidden else None
+    address = frame.url("topics", find=shown.find, order=shown.order, internal="1")
+    more = h.a(href=address)[f"Show {counted(hidden, 'internal topic')}"] if hidden else None
+    found = [topic for topic in wanted if shown.find.lower() in topic.name.lower()]
+    rows = (topic_row(frame, topic) for topic in sorted(found, key=TOPIC_ORDERS[shown.order]))
+    empty = f"No topic has {printable(shown.find)} in its name." if shown.find else _empty(frame.seen, "There are no topics yet.")
     return frame.page(
         "Topics",
         "Topics",
         frame.head("Topics"),
         h.section(".card")[
-            table(
-                TOPIC_TITLES,
-                (topic_row(frame, topic) for topic in wanted),
-                TOPIC_NUMBERS,
-                _empty(frame.seen, "There are no topics yet."),
-            ),
+            _listing_form(frame, shown),
+            table(TOPIC_TITLES, rows, TOPIC_NUMBERS, empty),
             more and h.p(".foot")[more],
         ],
         live=True,
     )
+
+
+def _listing_form(frame: PageFrame, shown: Listing) -> Html:
+    orders = (h.option(value=each, selected=each == shown.order)[each] for each in TOPIC_ORDERS)
+    return h.form(".filter", role="search", action=frame.url("topics"))[
+        h.label(".grow")["Name contains", h.input(type="search", name="find", value=shown.find)],
+        h.label["Order", h.select(name="order")[orders]],
+        h.input(type="hidden", name="internal", value="1") if shown.internal else None,
+        h.button["Show"],
+    ]
 
 
 def problem(frame: PageFrame, title: str, sentence: str) -> str:

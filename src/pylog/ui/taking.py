@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import ClosedError, PylogError
+from pylog.fs import join
 from pylog.fs.system_info import room_at
 from pylog.groups.observer import GroupObserver
+from pylog.log.partition_log import PartitionLog
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
-from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, SegmentSeen, TopicSeen
+from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, SegmentSeen, TierSeen, TopicSeen
+from pylog.urls import is_url
+
+RATES: Final = 60  # of a topic that are kept
 
 
 def take(manager: LogManager, offsets: OffsetManager, observer: GroupObserver, before: Observation | None) -> Observation:
@@ -45,7 +52,16 @@ def observed(
     """Returns the observation of topics and groups. A group whose name is known and which is not there cannot be read."""
     free = room_at(manager.path)
     unreadable = tuple(name for name in names if name not in groups)
-    return Observation(manager.path, observer.now_ms, topics, groups, unreadable, free and free[0], {})
+    holder = _holder(manager)
+    return Observation(manager.path, observer.now_ms, topics, groups, unreadable, free and free[0], {}, holder)
+
+
+def _holder(manager: LogManager) -> str:
+    """Returns what has the directory open for writing, by the locks. Their owners are not named: that would read all of /proc."""
+    if manager.writable:
+        return "this process"
+    owner = None if is_url(manager.path) else manager.fs.lock_owner(join(manager.path, KAFKA_LOCK))
+    return "" if owner is None else "a broker" if owner else "a writer"
 
 
 def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
@@ -54,7 +70,8 @@ def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
         state = observer.group(name)
         if state is None:
             return None
-        return GroupSeen(name, observer.health(name, state), state.group.state, state.group.members)
+        committed_ms = max((each.commit_timestamp or -1 for each in state.offsets.values()), default=-1)
+        return GroupSeen(name, observer.health(name, state), state.group.state, state.group.members, committed_ms)
     except ClosedError:
         raise
     except PylogError:
@@ -64,7 +81,10 @@ def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
 def topic_seen(observer: GroupObserver, topic: Topic, before: Observation | None) -> TopicSeen:
     """Returns a topic, with its rate since the observation before."""
     seen = tuple(_partition(observer, TopicPartition(topic.name, number)) for number in topic.partition_ids)
-    return TopicSeen(topic.name, seen, topic.config, _rate(topic.name, seen, before, observer.now_ms))
+    rate = _rate(topic.name, seen, before, observer.now_ms)
+    known = before.topics.get(topic.name) if before is not None else None
+    rates = () if known is None or rate is None else (*known.rates, rate)[-RATES:]
+    return TopicSeen(topic.name, seen, topic.config, rate, rates)
 
 
 def _partition(observer: GroupObserver, partition: TopicPartition) -> PartitionSeen:
@@ -74,13 +94,40 @@ def _partition(observer: GroupObserver, partition: TopicPartition) -> PartitionS
             return PartitionSeen(partition, damage="it was deleted")
         state = found.state
         stable = found.log.snapshot(committed=True).stable_offset
+        undurable = found.first(state.durable_offset) if state.start_offset <= state.durable_offset < state.end_offset else None
         return PartitionSeen(
-            partition, state.start_offset, state.end_offset, state.durable_offset, min(stable, state.end_offset), _segments(state)
+            partition,
+            state.start_offset,
+            state.end_offset,
+            state.durable_offset,
+            min(stable, state.end_offset),
+            _segments(state),
+            None,
+            -1 if undurable is None or undurable.timestamp is None else undurable.timestamp,
+            _tier(found.log, state),
         )
     except ClosedError:
         raise
     except PylogError as error:
         return PartitionSeen(partition, damage=str(error))
+
+
+def _tier(log: PartitionLog, state: LogState) -> TierSeen | None:
+    """Returns what is archived, without a request; None if nothing is."""
+    found = log.tiers.facts()
+    if found is None:
+        return None
+    facts, waiting = found
+    local = state.local or state
+    return TierSeen(
+        local.start_offset,
+        sum(local.size_of(segment) for _, segment in local.segments),
+        facts.archived_end,
+        facts.archived_bytes,
+        sum(segment.size for segment in waiting),
+        waiting[0].appends.file_ms if waiting else -1,
+        facts.failure,
+    )
 
 
 def _segments(state: LogState) -> tuple[SegmentSeen, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from pylog.groups.observer import GroupObserver
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.ui.beginning import Beginning, Begun
-from pylog.ui.observation import FRESH_S, GroupSeen, LagSeen, Observation
+from pylog.ui.observation import FRESH_S, LagSeen, Observation
 from pylog.ui.taking import take
 from pylog.ui.verifying import Verifying
 
@@ -40,13 +40,21 @@ class Watch:
     Args:
         manager, offsets: of the store.
         transactions: returns the administration of its transactions.
+        metrics: returns the metrics for a client with this `Accept` header, and their media type.
 
     Attributes:
-        manager, offsets: as given.
+        manager, offsets, metrics: as given.
         verifying: the verification of its directory.
     """
 
-    def __init__(self, manager: LogManager, offsets: OffsetManager, transactions: Callable[[], TransactionAdmin]) -> None:
+    def __init__(
+        self,
+        manager: LogManager,
+        offsets: OffsetManager,
+        transactions: Callable[[], TransactionAdmin],
+        metrics: Callable[[str], tuple[str, str]],
+    ) -> None:
+        self.metrics = metrics
         self.manager = manager
         self.offsets = offsets
         self.verifying = Verifying(manager)
@@ -56,6 +64,7 @@ class Watch:
         self._beginning: Beginning | None = None
         self._last: Observation | None = None
         self._taken = 0.0
+        self._sizes: deque[tuple[int, int]] = deque(maxlen=_KEPT)
         self._lags: dict[str, deque[LagSeen]] = {}
         self._pasts: dict[str, tuple[float, list[LagPoint]]] = {}
 
@@ -131,7 +140,7 @@ class Watch:
     def _adopt(self, begun: Begun) -> None:
         self._observer = begun.observer
         self._taken = self.manager.clock.monotonic()
-        self._last = replace(begun.seen, lags=self._noted(begun.seen.groups, begun.seen.at_ms))
+        self._last = self._noted(begun.seen)
 
     def _current(self) -> Observation:
         now = self.manager.clock.monotonic()
@@ -148,12 +157,18 @@ class Watch:
             self._observer = GroupObserver(self.manager, self.offsets)
         else:
             self._observer.observe()
-        seen = take(self.manager, self.offsets, self._observer, before)
-        return replace(seen, lags=self._noted(seen.groups, seen.at_ms))
+        return self._noted(take(self.manager, self.offsets, self._observer, before))
 
-    def _noted(self, groups: Mapping[str, GroupSeen], now_ms: int) -> dict[str, tuple[LagSeen, ...]]:
-        for name in self._lags.keys() - groups.keys():
+    def _noted(self, seen: Observation) -> Observation:
+        """Adds an observation to the history, and returns it with that."""
+        for name in self._lags.keys() - seen.groups.keys():
             del self._lags[name]
-        for name, group in groups.items():
-            self._lags.setdefault(name, deque(maxlen=_KEPT)).append(LagSeen(now_ms, group.health.lag_seconds))
-        return {name: tuple(values) for name, values in self._lags.items()}
+        for name, group in seen.groups.items():
+            noted = LagSeen(seen.at_ms, group.health.lag_seconds, group.lag)
+            self._lags.setdefault(name, deque(maxlen=_KEPT)).append(noted)
+        self._sizes.append((seen.at_ms, seen.size))
+        return replace(seen, lags={name: tuple(values) for name, values in self._lags.items()}, growth=self._growth())
+
+    def _growth(self) -> float | None:
+        (begun, first), (now, last) = self._sizes[0], self._sizes[-1]
+        return (last - first) * 1000 / (now - begun) if now > begun else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -20,8 +21,11 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.recent_producers import recent_producers
 from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui import asking, data, group_pages, health_pages, record_pages, storage_pages, store_pages, topic_pages
+from pylog.ui.batch_facts import batch_facts
+from pylog.ui.directory_facts import facts_of
 from pylog.ui.export import exported
 from pylog.ui.fates import Fates, fates
+from pylog.ui.hiding import hidden
 from pylog.ui.html import PageFrame
 from pylog.ui.matching import Query
 from pylog.ui.observation import Observation, PartitionSeen, TopicSeen
@@ -30,7 +34,8 @@ from pylog.ui.tail import tail
 from pylog.ui.watch import Watch
 from pylog.ui.words import exact
 
-_SEARCHES: Final = 4  # at the same time; exports count, too
+_SEARCHES: Final = 4  # at the same time
+_EXPORTS: Final = 4  # at the same time. Not counted as searches: one waits as long as its reader is slow
 _PATIENCE_S: Final = 2.0  # of a request that waits for one of the others to end
 Fact = TypeVar("Fact")
 
@@ -58,15 +63,19 @@ class Window:
 
     Args:
         watch: of the store.
+        hide_values: true to show sizes in the place of values.
 
     Attributes:
+        hides_values: as `hide_values`.
         early: the pages that are shown before the first observation is complete.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, *, hide_values: bool = False) -> None:
         self._watch = watch
+        self.hides_values = hide_values
         self.early = (self.overview, self.topics)
         self._searches = threading.BoundedSemaphore(_SEARCHES)
+        self._exports = threading.BoundedSemaphore(_EXPORTS)
 
     # ---- the whole store -----------------------------------------------------------------------------------------------------
 
@@ -76,15 +85,22 @@ class Window:
 
     def topics(self, request: Request, seen: Observation) -> Page:
         """Returns the list of topics."""
-        internal = request.query_params.get("internal") == "1"
+        asked = request.query_params
+        order = asked.get("order") or "name"
+        if order not in store_pages.TOPIC_ORDERS:
+            raise InvalidArgumentError(f"order={order[:100]!r} is not one of {', '.join(store_pages.TOPIC_ORDERS)}")
+        shown = store_pages.Listing(asked.get("find", ""), order, asked.get("internal") == "1")
         return Page(
-            lambda frame: store_pages.topics(frame, internal), lambda: [data.topic_data(each) for each in seen.topics.values()]
+            lambda frame: store_pages.topics(frame, shown), lambda: [data.topic_data(each) for each in seen.topics.values()]
         )
 
-    def health(self, _: Request, __: Observation) -> Page:
+    def health(self, _: Request, seen: Observation) -> Page:
         """Returns the health of the directory."""
         verified = self._watch.verifying.state()
-        return Page(lambda frame: health_pages.health(frame, verified), lambda: data.verified_data(verified))
+        opened = [each for topic in seen.topics.values() for each in self._open_transactions(topic)]
+        opened.sort(key=lambda each: -each.duration_ms)
+        noted = facts_of(self._watch.manager, seen)
+        return Page(lambda frame: health_pages.health(frame, verified, opened, noted), lambda: data.verified_data(verified))
 
     def groups(self, _: Request, seen: Observation) -> Page:
         """Returns the list of groups."""
@@ -188,7 +204,7 @@ class Window:
         """Returns a page of a search."""
         topic, asked, query = asking.topic_in(request, seen), asking.fields_of(request), Query()
         try:
-            query = _query(asked)
+            query = self._query(asked)
             found = self._found(topic, query, asked)
         except (InvalidArgumentError, BusyError) as error:
             sentence, status = str(error), 503 if isinstance(error, BusyError) else 400
@@ -200,34 +216,33 @@ class Window:
         return Page(lambda frame: record_pages.records(frame, topic, query, asked, found), lambda: data.found_data(found))
 
     def _found(self, topic: TopicSeen, query: Query, asked: dict[str, str]) -> SearchPage:
-        with self._one_search():
+        with _one_of(self._searches, f"{_SEARCHES} searches"):
             logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
-            return search(logs, query, asking.cursor_of(logs, asked, backwards=query.backwards), self._watch.manager.clock)
+            found = search(logs, query, asking.cursor_of(logs, asked, backwards=query.backwards), self._watch.manager.clock)
+        return replace(found, rows=self._shown(found.rows))
 
-    @contextmanager
-    def _one_search(self) -> Iterator[None]:
-        if not self._searches.acquire(timeout=_PATIENCE_S):
-            raise BusyError(f"{_SEARCHES} searches are running, and more would slow down everything; try again in a moment")
-        try:
-            yield
-        finally:
-            self._searches.release()
+    def _query(self, asked: dict[str, str]) -> Query:
+        backwards = asked.get("direction", "back") == "back"
+        return Query(asked.get("find", ""), asked.get("how", "contains"), backwards, not self.hides_values)
+
+    def _shown(self, rows: list[FoundRecord]) -> list[FoundRecord]:
+        return list(map(hidden, rows)) if self.hides_values else rows
 
     def export(self, request: Request, seen: Observation, form: str) -> tuple[str, Iterator[bytes]]:
-        """Returns the name of a file, and all that a search finds as its parts. Another search must wait meanwhile.
+        """Returns the name of a file, and all that a search finds as its parts.
 
         Raises:
-            BusyError: too many searches are running. InvalidArgumentError: a field is wrong.
+            BusyError: too many exports are running. InvalidArgumentError: a field is wrong.
         """
         topic, asked = asking.topic_in(request, seen), asking.fields_of(request)
-        query = _query(asked)
+        query = self._query(asked)
         logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
         begin = asking.cursor_of(logs, asked, backwards=query.backwards)
-        parts = self._parts(exported(form, logs, query, begin, self._watch.manager.clock))
+        parts = self._parts(exported(form, logs, query, begin, self._watch.manager.clock, self._shown))
         return f"{topic.name}.{form}", parts
 
     def _parts(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        with self._one_search():
+        with _one_of(self._exports, f"{_EXPORTS} exports"):
             yield b""  # begun: what is wrong before the first record is an error page
             yield from parts
 
@@ -236,24 +251,51 @@ class Window:
         topic, asked = asking.topic_in(request, seen), asking.fields_of(request)
         logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
         found = tail(logs, parsed_cursor(asked["cursor"]) if "cursor" in asked else {})
+        found = replace(found, rows=self._shown(found.rows))
         return Page(lambda frame: record_pages.live(frame, topic, found), lambda: data.tail_data(found))
 
     def record(self, request: Request, seen: Observation) -> Page:
-        """Returns one record, whole."""
-        topic = asking.topic_in(request, seen)
-        number, offset = asking.number_in(request, "partition"), asking.number_in(request, "offset")
-        log = self._watch.manager.log(topic.name, number)
-        row = _row(log, number, offset, backwards=request.query_params.get("direction") == "back")
+        """Returns one record, whole, with the facts of its batch."""
+        topic, number = asking.topic_in(request, seen), asking.number_in(request, "partition")
+        log, row = self._record(request, topic, number)
         facts = {
             "Partition": f"{topic.name}-{number}",
             "Offset": str(row.offset),
             "Timestamp": f"{exact(row.timestamp)} ({row.timestamp})",
+            **batch_facts(log, row.offset),
         }
-        return Page(lambda frame: record_pages.record(frame, topic, row, facts), row._asdict)
+        [shown] = self._shown([row])
+        return Page(lambda frame: record_pages.record(frame, topic, shown, facts), lambda: shown._asdict() | {"facts": facts})
+
+    def _record(self, request: Request, topic: TopicSeen, number: int) -> tuple[PartitionLog, FoundRecord]:
+        log = self._watch.manager.log(topic.name, number)
+        backwards = request.query_params.get("direction") == "back"
+        return log, _row(log, number, asking.number_in(request, "offset"), backwards=backwards)
+
+    def part(self, request: Request, seen: Observation) -> tuple[str, bytes]:
+        """Returns the name of a file, and the key or the value of a record as its content.
+
+        Raises:
+            UnknownTopicOrPartitionError: a record has no such part. InvalidArgumentError: this window hides values.
+        """
+        topic, number = asking.topic_in(request, seen), asking.number_in(request, "partition")
+        name = request.path_params["part"]
+        if name not in ("key", "value"):
+            raise UnknownTopicOrPartitionError(f"a record has no part {name[:100]!r}; it has key and value")
+        if name == "value" and self.hides_values:
+            raise InvalidArgumentError("this window hides values")
+        _, row = self._record(request, topic, number)
+        return f"{topic.name}-{number}-{row.offset}.{name}", (row.key if name == "key" else row.value) or b""
 
 
-def _query(asked: dict[str, str]) -> Query:
-    return Query(asked.get("find", ""), asked.get("how", "contains"), asked.get("direction", "back") == "back")
+@contextmanager
+def _one_of(places: threading.BoundedSemaphore, what: str) -> Iterator[None]:
+    if not places.acquire(timeout=_PATIENCE_S):
+        raise BusyError(f"{what} are running, and more would slow down everything; try again in a moment")
+    try:
+        yield
+    finally:
+        places.release()
 
 
 def _row(log: PartitionLog, number: int, offset: int, *, backwards: bool) -> FoundRecord:

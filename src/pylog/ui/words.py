@@ -53,6 +53,9 @@ def seconds(duration: float | None) -> str:
     return f"{count(round(duration, 1))} s" if duration < 10 else f"{duration:.0f} s"
 
 
+TRENDS: Final = {"rising": "↗ rising", "falling": "↘ falling", "steady": "→ steady"}
+
+
 def age(timestamp: int, now_ms: int) -> str:
     """Returns how long ago a time was.
 
