@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -80,6 +84,21 @@ def test_a_window_ends_at_once_also_while_it_verifies(directory: Path, monkeypat
     watch.close()
     assert watch.verifying.state().state == "stopped"
     store.close()
+
+
+def test_clients_that_say_nothing_keep_nobody_out(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.ui.server._SILENT_S", 0.3)
+    with pylog.open(directory, mode="r") as store, store.serve_ui(port=0, token="t") as server, ExitStack() as opened:
+        for number in range(100):  # more than the server has places for
+            silent = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            silent.sendall(b"GET / HTTP/1.1\r\n" if number % 2 else b"")
+        request = Request(f"http://127.0.0.1:{server.port}/", headers={"Authorization": "Bearer t"})
+        deadline, statuses = time.monotonic() + 20, list[int]()
+        while 200 not in statuses and time.monotonic() < deadline:
+            time.sleep(0.1)
+            with suppress(OSError), urlopen(request) as answer:
+                statuses.append(answer.status)
+        assert 200 in statuses
 
 
 @pytest.mark.parametrize("case", [each for each in golden_data.cases() if each.name == "groups"], ids=lambda case: case.version)

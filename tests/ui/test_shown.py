@@ -193,11 +193,11 @@ def test_lists_show_readers_with_their_verdict_trend_rate_and_last_commit() -> N
             clock.advance(60_000)
         browser = browser_of(store)
         group, topic, overview = (browser.get(page).text for page in ("/groups", "/topics", "/"))
-        assert "↗ rising" in group
+        assert "↗ growing" in group
         assert 'data-label="last commit"><time title="2023-11-14T22:22:20.000Z">1 min ago' in group
         assert '<a href="/topics/orders/groups">1 group</a><span class="verdict warn"' in topic
         assert "1 of 1" in overview
-        assert "groups need attention: 1 falling behind" in overview
+        assert "groups: falling behind 1" in overview
         assert '<h2>Offsets behind</h2><div class="picture">' in browser.get("/groups/billing").text
 
 

@@ -37,8 +37,8 @@ def ui(
         host: Address to listen on. One that other machines can reach needs --token.
         port: Port to listen on; 0 for any free one. Default: the first free one from 8055 on.
         token: Token that requests must have. Default: a random one.
-        write: Let pages change the directory: set offsets of groups, delete records and topics, abort transactions. Each change
-            is planned and confirmed, and opens the directory for writing only meanwhile.
+        write: Let pages change the directory: set offsets of groups, delete groups, records and topics, abort transactions. Each
+            change is planned and confirmed, and opens the directory for writing only meanwhile.
         hide_values: Show sizes in the place of values. Keys, headers' names, times and offsets stay. Values are not searched.
         allow_host: Another name under which the pages may be asked for, such as that of a proxy. May be repeated.
         json: Print the address as a JSON document.

@@ -186,8 +186,8 @@ class MeasuredStore:
             port: where to listen; 0 for any free port, None for the first free one from 8055 on.
             host: the address to listen on. One that other machines can reach needs a token.
             token: requests must have it; None makes one at random.
-            write: true to let pages change the directory: set offsets of groups, delete records and topics, abort transactions.
-                Each change is planned first, and confirmed.
+            write: true to let pages change the directory: set offsets of groups, delete groups, records and topics, abort
+                transactions. Each change is planned first, and confirmed.
             hide_values: true to show sizes in the place of values, and not to search them.
 
         Returns:

@@ -52,7 +52,7 @@ def health(
         h.section(".card")[
             h.h2["Directory"],
             table(("Fact", "Value"), (h.tr[h.td[name], h.td(".wide")[printable(said)]] for name, said in noted)),
-            h.p(".foot")[h.a(href=frame.url("metrics"))["Metrics"], " for Prometheus."],
+            h.p[h.a(href=frame.url("metrics"))["Metrics"], " for Prometheus."],
         ],
         live=True,
     )

@@ -11,7 +11,7 @@ import htpy as h
 from pylog.groups.health import Verdict
 from pylog.text import printable, shown, size_text
 from pylog.topics.retention_text import retention_text
-from pylog.ui.observation import ERRORS, FRESH_S, GroupSeen, Observation, PartitionSeen, TopicSeen
+from pylog.ui.observation import ERRORS, FRESH_S, THIS_PROCESS, GroupSeen, Observation, PartitionSeen, TopicSeen
 from pylog.ui.pictures import spark
 from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, exact, seconds
 
@@ -80,7 +80,7 @@ class PageFrame:
                     self._dot(),
                     h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
                     h.span(".badge")["values hidden"] if self.hides_values else None,
-                    h.span(".badge")[f"open in {self.seen.holder}"] if self.seen.holder else None,
+                    self._holder(),
                     h.nav(aria_label="Pages")[
                         (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
                     ],
@@ -97,6 +97,11 @@ class PageFrame:
             ],
         ]
         return str(document)
+
+    def _holder(self) -> Html:
+        """Says what else may write. That this process has the store open goes without saying."""
+        holder = self.seen.holder
+        return h.span(".badge")[f"{holder} has it open"] if holder and holder != THIS_PROCESS else None
 
     def _dot(self) -> Html:
         """Returns the state of the whole directory as one word."""

@@ -14,6 +14,7 @@ from pylog.groups.health import Health, Verdict
 from pylog.record.types import TopicPartition
 
 FRESH_S: Final = 2.0
+THIS_PROCESS: Final = "this process"  # has the directory open for writing
 ERRORS: Final = frozenset({Verdict.REWIND, Verdict.STALL, Verdict.STOP, Verdict.DAMAGED, Verdict.LOST})
 
 
@@ -173,7 +174,7 @@ class Observation:
         unreadable_groups: names of groups whose records cannot be read.
         free: bytes that are free on the disk; None if that is not known.
         lags: of each group, its lag in each observation since the window was opened.
-        holder: what has the directory open for writing: "a broker", "a writer", "this process"; empty if nothing has.
+        holder: what has the directory open for writing: "a broker", "a writer" or `THIS_PROCESS`; empty if nothing has.
         growth: bytes that the store has grown a second since the window was opened; None at the first observation.
         fresh_s: how long pages show this observation, in seconds.
         reading: how far the first observation is; None if it is complete.

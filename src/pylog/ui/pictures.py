@@ -44,7 +44,9 @@ def strip(seen: PartitionSeen, found: Fates) -> Any:
         x += width
     label = f"{counted(len(seen.segments), 'segment')}, {count(total)} bytes; the last one is active"
     return h.Element("svg")(".strip", viewBox=f"0 0 {_WIDTH} {_STRIP}", preserveAspectRatio="none", role="img", aria_label=label)[
-        [bars, _mark("start", seen.start_offset, seen), _mark("durable", seen.durable_offset, seen)]
+        bars,
+        _mark("start", seen.start_offset, seen) if seen.start_offset > seen.segments[0].base_offset else None,
+        _mark("durable", seen.durable_offset, seen),
     ]
 
 

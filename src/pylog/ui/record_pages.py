@@ -173,7 +173,7 @@ def _whole(title: str, data: bytes | None, address: str) -> Html:
         return h.section(".card")[h.h2[title], h.p[h.span(".null")["null"]]]
     as_json = _pretty(data)
     return h.section(".card")[
-        h.div(".head")[h.h2[f"{title} · {count(len(data))} bytes"], h.a(".change", href=address, download=True)["Download"]],
+        h.div(".head")[h.h2[f"{title} · {counted(len(data), 'byte')}"], h.a(".change", href=address, download=True)["Download"]],
         h.pre(".mono", tabindex="0")[as_json if as_json is not None else _readable(data)],
         h.details[h.summary["Bytes"], h.pre(".mono", tabindex="0")[_hex(data[:65_536])]],
     ]

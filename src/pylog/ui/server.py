@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Collection
 from typing import Final, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.loopback import is_loopback
@@ -20,6 +22,31 @@ from pylog.ui.watch import Watch
 DEFAULT_PORT: Final = 8055
 _OTHERS: Final = 20  # ports that are tried after a taken one
 _ENDING_S: Final = 5.0
+_SILENT_S: Final = 10.0  # a connection is closed after one to two of these without a request
+
+
+class _ImpatientProtocol(H11Protocol):
+    """HTTP as uvicorn speaks it, but a client that sends no whole request for a while is left: it would take a place for ever."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _seen: tuple[object, bool] = (None, False)  # the request that is answered or was last, and whether the client was idle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+
+    def _look(self) -> None:
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self._seen == (self.cycle, True):
+            self.transport.close()
+            return
+        self._seen = self.cycle, is_idle
+        self._timer = self.loop.call_later(_SILENT_S, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
 
 class WindowServer:
@@ -69,6 +96,7 @@ class WindowServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            http=_ImpatientProtocol,
             limit_concurrency=64,
             timeout_graceful_shutdown=1,
         )

@@ -90,8 +90,9 @@ def overview(frame: PageFrame) -> str:
 
 def _tiles(seen: Observation, own: list[TopicSeen]) -> Html:
     rates = [topic.rate for topic in own if topic.rate is not None]
+    partitions = sum(len(each.partitions) for each in own)
     return h.section(".tiles", aria_label="Numbers")[
-        tile(count(len(own)), f"topics, {count(sum(len(each.partitions) for each in own))} partitions"),
+        tile(count(len(own)), f"{'topic' if len(own) == 1 else 'topics'}, {counted(partitions, 'partition')}"),
         tile(count(sum(each.offsets for each in own)), "offsets in the logs"),
         tile(f"{count(sum(rates))} /s" if rates else "…", "written now"),
         tile(size_text(seen.size), "of records"),
@@ -109,8 +110,8 @@ def _room_left(seen: Observation) -> str:
 def _verdicts(seen: Observation) -> str:
     """Returns the groups that are not well, by verdict."""
     found = Counter(VERDICTS[each.health.verdict][1] for each in seen.attention)
-    more = ", ".join(f"{number} {words}" for words, number in found.items())
-    return f"groups need attention: {more}" if more else "groups need attention"
+    more = ", ".join(f"{words} {number}" for words, number in found.items())
+    return f"groups: {more}" if more else "groups need attention"
 
 
 def _durable(seen: Observation) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
-from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, SegmentSeen, TierSeen, TopicSeen
+from pylog.ui.observation import THIS_PROCESS, GroupSeen, Observation, PartitionSeen, SegmentSeen, TierSeen, TopicSeen
 from pylog.urls import is_url
 
 RATES: Final = 60  # of a topic that are kept
@@ -59,7 +59,7 @@ def observed(
 def _holder(manager: LogManager) -> str:
     """Returns what has the directory open for writing, by the locks. Their owners are not named: that would read all of /proc."""
     if manager.writable:
-        return "this process"
+        return THIS_PROCESS
     owner = None if is_url(manager.path) else manager.fs.lock_owner(join(manager.path, KAFKA_LOCK))
     return "" if owner is None else "a broker" if owner else "a writer"
 

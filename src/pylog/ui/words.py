@@ -7,7 +7,7 @@ from typing import Final
 from pylog.groups.health import Verdict
 from pylog.times import time_text
 
-_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "min"))
+_UNITS: Final = ((31_536_000, "year"), (86_400, "day"), (3_600, "hour"), (60, "min"))
 VERDICTS: Final = {
     Verdict.OK: ("ok", "ok"),
     Verdict.WARN: ("warn", "falling behind"),
@@ -43,6 +43,8 @@ def seconds(duration: float | None) -> str:
 
     >>> seconds(0.42), seconds(42), seconds(840), seconds(90_000), seconds(None)
     ('0.4 s', '42 s', '14 min', '1 day', 'unknown')
+    >>> seconds(3 * 365 * 86_400.0)
+    '3 years'
     """
     if duration is None:
         return "unknown"
@@ -53,7 +55,7 @@ def seconds(duration: float | None) -> str:
     return f"{count(round(duration, 1))} s" if duration < 10 else f"{duration:.0f} s"
 
 
-TRENDS: Final = {"rising": "↗ rising", "falling": "↘ falling", "steady": "→ steady"}
+TRENDS: Final = {"rising": "↗ growing", "falling": "↘ shrinking", "steady": "→ steady"}
 
 
 def age(timestamp: int, now_ms: int) -> str:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from pylog import OffsetsConfig, Store
-from pylog.clock import ManualClock
+from pylog.clock import ManualClock, SystemClock
 from pylog.opening import open_store
 from support.chromium import NARROW, Tab, chromium
 from support.golden import data
 
 PICTURES: Final = Path(__file__).resolve().parents[3] / "docs" / "images"
+EXAMPLES: Final = PICTURES.parents[1] / "examples"
 NOW_MS: Final = 1_790_607_720_000  # 2026-09-28, 14:02 UTC
 WIDE: Final = (1_300, 640)
+OBSERVATIONS: Final = 12
+Pages = tuple[tuple[str, str, str, tuple[int, int]], ...]
 MINUTES: Final = 60
 STOPPED: Final = 14  # minutes ago
 STATES: Final = ("created", "paid", "shipped")
@@ -27,6 +33,10 @@ SHOP: Final = (
     ("window-phone", "/groups/billing", "dark", NARROW),
     ("window-segments", "/topics/orders/segments", "dark", WIDE),
 )
+DEMO: Final = (
+    ("window-demo-records", "/topics/flights?how=json&find=dep_delay+%3E+900", "dark", WIDE),
+    ("window-demo-record", "/topics/flights/0/1042", "light", WIDE),
+)  # the directory of `./dev demo`
 KAFKA: Final = (("window-broker", "/", "light", WIDE),)  # a directory of a Kafka broker
 
 
@@ -69,14 +79,46 @@ def main() -> None:
         with open_store(path, clock=clock, offsets=OffsetsConfig(topic_num_partitions=1)) as store:
             fill(store, clock)
             with store.serve_ui(port=0) as server:
-                _take(browser, server.url, SHOP)
+                _take(browser, server.url, SHOP, lambda: _goes_on(store, clock))
+        demo = _demo()
+        demo.write(Path(directory) / "flights-demo", demo.flights_as_events())
+        _show(browser, Path(directory) / "flights-demo", DEMO, ManualClock(NOW_MS))
         case = next(each for each in data.cases() if (each.version, each.name) == ("4.3.0", "groups"))
-        with open_store(case.log_directory, "r") as store, store.serve_ui(port=0) as server:
-            _take(browser, server.url, KAFKA)
+        _show(browser, case.log_directory, KAFKA, ManualClock(SystemClock().now_ms()))  # its commits are newer than `NOW_MS`
 
 
-def _take(browser: object, url: str, pages: tuple[tuple[str, str, str, tuple[int, int]], ...]) -> None:
+def _demo() -> ModuleType:
+    """Returns the demo, which is a program and no package."""
+    spec = importlib.util.spec_from_file_location("flights_demo", EXAMPLES / "flights_demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def _goes_on(store: Store, clock: ManualClock) -> None:
+    """Some seconds in which orders come in."""
+    chosen = random.Random(clock.now_ms())
+    for _ in range(chosen.randrange(1, 5)):
+        _order(store, clock, chosen)
+    clock.advance(3_000)
+
+
+def _show(browser: object, directory: Path, pages: Pages, clock: ManualClock) -> None:
+    with open_store(directory, "r", clock=clock) as store, store.serve_ui(port=0) as server:
+        _take(browser, server.url, pages, lambda: clock.advance(3_000))
+
+
+def _take(browser: object, url: str, pages: Pages, go_on: Callable[[], None]) -> None:
+    """Takes pictures of pages, after some observations: rates and courses need more than one."""
     origin, _, rest = url.partition("/?")
+    tab = Tab(browser, origin)  # type: ignore[arg-type]
+    tab.go(f"/?{rest}")
+    for _ in range(OBSERVATIONS):
+        go_on()
+        tab.go("/")
+    tab.close()
     for name, path, scheme, size in pages:
         tab = Tab(browser, origin, scheme, size)  # type: ignore[arg-type]
         tab.go(f"/?{rest}")
