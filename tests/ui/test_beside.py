@@ -86,10 +86,10 @@ def test_a_window_ends_at_once_also_while_it_verifies(directory: Path, monkeypat
     store.close()
 
 
-def test_clients_that_say_nothing_keep_nobody_out(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_clients_keep_no_other_client_out(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pylog.ui.server._SILENT_S", 0.3)
     with pylog.open(directory, mode="r") as store, store.serve_ui(port=0, token="t") as server, ExitStack() as opened:
-        for number in range(100):  # more than the server has places for
+        for number in range(100):  # more than the server takes
             silent = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             silent.sendall(b"GET / HTTP/1.1\r\n" if number % 2 else b"")
         request = Request(f"http://127.0.0.1:{server.port}/", headers={"Authorization": "Bearer t"})

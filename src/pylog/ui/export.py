@@ -117,10 +117,10 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """There is nothing to flush."""
+        """Does nothing: the bytes are in memory."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: the bytes are in memory."""
 
     def taken(self) -> bytes:
         """Returns what was written since the last call."""

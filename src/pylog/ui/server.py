@@ -26,22 +26,22 @@ _SILENT_S: Final = 10.0  # a connection is closed after one to two of these with
 
 
 class _ImpatientProtocol(H11Protocol):
-    """HTTP as uvicorn speaks it, but a client that sends no whole request for a while is left: it would take a place for ever."""
+    """HTTP as uvicorn speaks it, but a client that sends no whole request for a while is left: it would count for ever."""
 
     _timer: asyncio.TimerHandle | None = None
     _seen: tuple[object, bool] = (None, False)  # the request that is answered or was last, and whether the client was idle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self._seen == (self.cycle, True):
             self.transport.close()
             return
         self._seen = self.cycle, is_idle
-        self._timer = self.loop.call_later(_SILENT_S, self._look)
+        self._timer = self.loop.call_later(_SILENT_S, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

@@ -289,13 +289,13 @@ class Window:
 
 
 @contextmanager
-def _one_of(places: threading.BoundedSemaphore, what: str) -> Iterator[None]:
-    if not places.acquire(timeout=_PATIENCE_S):
+def _one_of(slots: threading.BoundedSemaphore, what: str) -> Iterator[None]:
+    if not slots.acquire(timeout=_PATIENCE_S):
         raise BusyError(f"{what} are running, and more would slow down everything; try again in a moment")
     try:
         yield
     finally:
-        places.release()
+        slots.release()
 
 
 def _row(log: PartitionLog, number: int, offset: int, *, backwards: bool) -> FoundRecord:

@@ -56,8 +56,8 @@ OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="searches_have_no_bound",
         file="pylog/ui/window.py",
-        text="    if not places.acquire(timeout=_PATIENCE_S):\n",
-        replacement="    if not places.acquire(timeout=_PATIENCE_S) and False:\n",
+        text="    if not slots.acquire(timeout=_PATIENCE_S):\n",
+        replacement="    if not slots.acquire(timeout=_PATIENCE_S) and False:\n",
         tests=("tests/ui/test_functions.py::test_more_searches_than_four_at_once_wait_and_are_then_refused",),
         why="Any number of searches runs at once.",
     ),
