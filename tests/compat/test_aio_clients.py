@@ -124,6 +124,7 @@ def test_what_aiokafka_refuses_is_refused_with_its_class(memory: Servers) -> Non
         (AIOKafkaProducer, {"acks": 1, "enable_idempotence": True}, ValueError),
         (AIOKafkaProducer, {"compression_type": "zip"}, ValueError),
         (AIOKafkaProducer, {"linger": 5}, TypeError),
+        (AIOKafkaProducer, {"linger_ms": "x"}, TypeError),
         (AIOKafkaProducer, {"security_protocol": "SSL"}, ValueError),
         (AIOKafkaConsumer, {"max_poll_records": 0}, ValueError),
         (AIOKafkaConsumer, {"isolation_level": "all"}, ValueError),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -131,9 +132,9 @@ def test_options_of_wrong_types_are_refused_when_the_consumer_is_made(
 
 
 def test_options_of_wrong_types_are_refused_when_the_producer_is_made(servers: Servers) -> None:
-    for option in ("batch_size", "max_block_ms", "max_request_size", "acks", "partitioner", "key_serializer"):
+    for option in ("batch_size", "linger_ms", "max_block_ms", "max_request_size", "acks", "partitioner", "key_serializer"):
         for value in ("x", b"x", [], object()):
-            with pytest.raises(errors.KafkaConfigurationError):
+            with pytest.raises(errors.KafkaConfigurationError, match=re.escape(f"{option}={value!r} ")):
                 kafka.KafkaProducer(**servers | {option: value})
 
 

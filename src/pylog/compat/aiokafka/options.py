@@ -9,7 +9,7 @@ from typing import Any, Final
 from pylog.compat.aiokafka.partitioner import DefaultPartitioner
 from pylog.compat.aiokafka.version import __version__
 from pylog.compat.kafka.assignors import RoundRobinPartitionAssignor, assignor_names
-from pylog.compat.kafka.options import note_ignored, size, whole
+from pylog.compat.kafka.options import note_ignored, number, size, whole
 from pylog.config import Durability
 from pylog.limits import INT32_MAX, PRODUCER_LARGEST_BATCH_BYTES
 
@@ -180,7 +180,7 @@ def producer_options(config: dict[str, Any], given: Mapping[str, Any]) -> dict[s
     config["acks"] = -1 if config["acks"] == "all" else config["acks"]
     size("max_request_size", config["max_request_size"], 1)  # `AIOKafkaProducer.send` compares it
     options: dict[str, Any] = {
-        "linger_ms": float(whole("linger_ms", config["linger_ms"] * 1000)) / 1000,
+        "linger_ms": float(number("linger_ms", config["linger_ms"])),
         "max_block_ms": whole("request_timeout_ms", config["request_timeout_ms"]),
         "max_request_size": INT32_MAX,
         "compression": config["compression_type"],

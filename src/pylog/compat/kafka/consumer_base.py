@@ -34,8 +34,8 @@ class ConsumerBase:
         self.config = consumer_config(configs)
         options = native_options(self.config)
         try:
-            key = call_of(self.config["key_deserializer"], "deserialize")
-            value = call_of(self.config["value_deserializer"], "deserialize")
+            key = call_of(self.config, "key_deserializer")
+            value = call_of(self.config, "value_deserializer")
         except TypeError as error:
             raise errors.KafkaConfigurationError(str(error)) from error
         with Translating(reconfigured):

@@ -231,9 +231,14 @@ def whole(name: str, value: Any, low: int = 0, high: int = LONGEST_WAIT_MS) -> i
     Raises:
         TypeError: it is not a number.
     """
+    return int(number(name, value, low, high))
+
+
+def number(name: str, value: Any, low: int = 0, high: int = LONGEST_WAIT_MS) -> float:
+    """Returns a number with its fraction. Otherwise like `whole`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise TypeError(f"{name}={value!r} is not a number")
-    return int(min(max(value, low), high))
+    return min(max(value, low), high)
 
 
 def size(name: str, value: Any, low: int = 0) -> int:

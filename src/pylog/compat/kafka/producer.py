@@ -51,8 +51,8 @@ class KafkaProducer:
         self.config = producer_config(configs)
         options = native_options(self.config, configs)
         try:
-            self._key = call_of(self.config["key_serializer"], "serialize")
-            self._value = call_of(self.config["value_serializer"], "serialize")
+            self._key = call_of(self.config, "key_serializer")
+            self._value = call_of(self.config, "value_serializer")
             self._choose = choose_of(self.config["partitioner"])
         except TypeError as error:
             raise errors.KafkaConfigurationError(str(error)) from error

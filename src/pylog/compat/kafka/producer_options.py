@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pylog import limits
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.options import PRODUCER, config_of, size, unknown_options, whole
+from pylog.compat.kafka.options import PRODUCER, config_of, number, size, unknown_options, whole
 from pylog.config import Durability
 
 LOGGER = logging.getLogger("pylog.compat")
@@ -90,7 +90,7 @@ def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         if config["transactional_id"] is not None:
             timeout = whole("transaction_timeout_ms", config["transaction_timeout_ms"])
             options |= {"transactional_id": config["transactional_id"], "transaction_timeout_ms": timeout}
-        options["linger_ms"] = float(whole("linger_ms", config["linger_ms"] * 1000)) / 1000
+        options["linger_ms"] = float(number("linger_ms", config["linger_ms"]))
         size("max_request_size", config["max_request_size"], 1)  # `KafkaProducer.send` compares it
         options["max_request_size"] = limits.INT32_MAX
         if "batch_size" in given:  # pylog's own default is 32 times as large

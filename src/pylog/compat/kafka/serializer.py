@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -114,22 +114,23 @@ class DeserializeWrapper(Deserializer):
         return data if self.fn is None else self.fn(data)
 
 
-def call_of(given: Any, method: str) -> Call | None:
+def call_of(config: Mapping[str, Any], option: str) -> Call | None:
     """Returns how a client calls what it was given as a serializer or deserializer.
 
     Args:
-        given: an object of version 3 or 2, a function, or None.
-        method: "serialize" or "deserialize".
+        config: the client's options: an object of version 3 or 2, a function, or None.
+        option: which of them, such as "key_serializer".
 
     Raises:
         TypeError: it is none of them.
     """
+    given, method = config[option], "serialize" if option.endswith("_serializer") else "deserialize"
     if given is None:
         return None
     bound = getattr(given, method, None)
     if bound is None:
         if not callable(given):
-            raise TypeError(f"{given!r} cannot be called and has no method {method}")
+            raise TypeError(f"{option}={given!r} cannot be called and has no method {method}")
         return lambda topic, headers, data: given(data)  # noqa: ARG005 - a function takes the data alone
     if _takes(bound, 3):
         found: Call = bound
