@@ -6,7 +6,7 @@ import struct
 from functools import cache
 from typing import Final, NamedTuple
 
-import pyarrow.compute as pc
+import numpy as np
 
 from pylog.archived_files import archived_files
 from pylog.errors import UnknownTopicOrPartitionError
@@ -15,7 +15,7 @@ from pylog.index import kinds
 from pylog.index.offset_index import OffsetIndex
 from pylog.log.reading.outline import PartitionExtent
 from pylog.objects.layout import ArchivedPartition
-from pylog.objects.manifest import ArchivedTopic, Manifest, StoreManifest
+from pylog.objects.manifest import ArchivedTopic, StoreManifest
 from pylog.objects.objects import ObjectStore
 from pylog.objects.segment_catalogue import Catalogue, catalogue_of, catalogues_of
 from pylog.objects.versions import manifests_of
@@ -43,7 +43,7 @@ class ArchivedOutlines:
     def __init__(self, objects: ObjectStore, store: StoreManifest) -> None:
         self._objects = objects
         self._store = store
-        self._catalogues: dict[str, Catalogue] = {}
+        self._topics: dict[str, _TopicExtents] = {}
 
     def topic_id(self, name: str) -> str | None:
         """Returns the id of a topic; None if the archive does not have the topic."""
@@ -62,35 +62,45 @@ class ArchivedOutlines:
         if topic is None or partition.partition not in topic.partitions:
             message = f"{self._objects.url} has no partition {partition.topic}-{partition.partition}"
             raise UnknownTopicOrPartitionError(message, path=self._objects.url)
-        found = _of_catalogue(self._catalogue(partition.topic, topic), partition.partition)
+        found = self._extents(partition.topic, topic).extent(partition.partition)
         if found is not None:
             return found
         newest = manifests_of(self._objects, ArchivedPartition(partition.topic, topic.topic_id, partition.partition)).newest()
-        made = None if newest.document is None else _of_manifest(newest.document)
+        made = None if newest.document is None else _TopicExtents(catalogue_of([newest.document])).extent(partition.partition)
         return made or ArchivedExtent(PartitionExtent(0, 0, [], [], lambda _: _guessed(0, 0, 0)), 0)
 
-    def _catalogue(self, name: str, topic: ArchivedTopic) -> Catalogue:
-        found = self._catalogues.get(name)
+    def _extents(self, name: str, topic: ArchivedTopic) -> _TopicExtents:
+        found = self._topics.get(name)
         if found is None:
             newest = catalogues_of(self._objects, name, topic.topic_id).newest().document
-            found = self._catalogues[name] = newest or catalogue_of([])
+            found = self._topics[name] = _TopicExtents(newest or catalogue_of([]))
         return found
 
 
-def _of_manifest(manifest: Manifest) -> ArchivedExtent | None:
-    return _of_catalogue(catalogue_of([manifest]), manifest.partition)
+class _TopicExtents:
+    """The extents of a topic's partitions.
 
+    Args:
+        catalogue: of the topic.
+    """
 
-def _of_catalogue(catalogue: Catalogue, partition: int) -> ArchivedExtent | None:
-    known = next((each for each in catalogue.partitions if each.partition == partition), None)
-    if known is None:
-        return None
-    rows = catalogue.table.filter(pc.equal(catalogue.table.column("partition"), partition))
-    bases, ends, sizes = (rows.column(name).to_pylist() for name in ("base_offset", "end_offset", "size"))
-    end = max([known.start_offset, *ends[-1:]])
-    start = min(max([known.start_offset, *bases[:1]]), end)
-    segment = cache(lambda index: _guessed(bases[index], ends[index], sizes[index]))
-    return ArchivedExtent(PartitionExtent(start, end, bases, sizes, segment), known.version)
+    def __init__(self, catalogue: Catalogue) -> None:
+        columns = (catalogue.table.column(name).to_numpy() for name in ("partition", "base_offset", "end_offset", "size"))
+        partitions, self._bases, self._ends, self._sizes = columns
+        numbers = [each.partition for each in catalogue.partitions]
+        rows = (np.searchsorted(partitions, numbers, side).tolist() for side in ("left", "right"))
+        self._known = {each.partition: (each, *rows) for each, *rows in zip(catalogue.partitions, *rows, strict=True)}
+
+    def extent(self, partition: int) -> ArchivedExtent | None:
+        """Returns the extent of a partition; None if the catalogue does not have it."""
+        if partition not in self._known:
+            return None
+        known, first, after = self._known[partition]
+        bases, ends, sizes = (column[first:after].tolist() for column in (self._bases, self._ends, self._sizes))
+        end = max([known.start_offset, *ends[-1:]])
+        start = min(max([known.start_offset, *bases[:1]]), end)
+        segment = cache(lambda index: _guessed(bases[index], ends[index], sizes[index]))
+        return ArchivedExtent(PartitionExtent(start, end, bases, sizes, segment), known.version)
 
 
 class _Guessed:

@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylog.directory.documents import Count, Offset
 from pylog.errors import CorruptionError
 from pylog.objects.layout import TABLE, catalogue_prefix
-from pylog.objects.manifest import Manifest, RemoteSegment
+from pylog.objects.manifest import Manifest
 from pylog.objects.objects import ObjectStore
 from pylog.objects.versions import Versions
 
@@ -64,17 +65,21 @@ class Catalogue(NamedTuple):
 def catalogue_of(manifests: Iterable[Manifest]) -> Catalogue:
     """Returns the catalogue of a topic from the manifests of its partitions."""
     every = sorted(manifests, key=lambda manifest: manifest.partition)
-    rows = [_row(manifest.partition, segment) for manifest in every for segment in manifest.segments]
     versions = tuple(PartitionVersion(each.partition, each.version, each.start_offset) for each in every)
-    return Catalogue(versions, pa.Table.from_pylist(rows, SCHEMA))
+    tables = [_table(manifest) for manifest in every]
+    return Catalogue(versions, pa.concat_tables([SCHEMA.empty_table(), *tables]).combine_chunks())
 
 
-def _row(partition: int, segment: RemoteSegment) -> dict[str, object]:
-    return {
-        "partition": partition,
-        "segment_id": base64.urlsafe_b64decode(segment.segment_id + "=="),
-        **{name: getattr(segment, name) for name in SCHEMA.names if name not in {"partition", "segment_id"}},
+def _table(manifest: Manifest) -> pa.Table:
+    """Returns the rows of one partition: columns take a tenth of the memory of rows as objects."""
+    columns: dict[str, list[object]] = {
+        name: [getattr(segment, name) for segment in manifest.segments]
+        for name in SCHEMA.names
+        if name not in {"partition", "segment_id"}
     }
+    columns["partition"] = [manifest.partition] * len(manifest.segments)
+    columns["segment_id"] = [base64.urlsafe_b64decode(segment.segment_id + "==") for segment in manifest.segments]
+    return pa.Table.from_pydict(columns, SCHEMA)
 
 
 def segment_id_of(raw: bytes) -> str:
@@ -99,9 +104,12 @@ def decode_catalogue(data: bytes | memoryview, where: str) -> Catalogue:
     try:
         table = pq.read_table(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
         versions = _DECODER.decode((table.schema.metadata or {})[_VERSIONS])
-        return Catalogue(versions, table.select(SCHEMA.names).cast(SCHEMA))
+        table = table.select(SCHEMA.names).cast(SCHEMA).combine_chunks()
     except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.MsgspecError) as error:
         raise CorruptionError(f"{where} is not a catalogue ({error}); the manifests count", path=where) from error
+    if any(column.null_count for column in table.columns) or np.any(np.diff(table.column("partition").to_numpy()) < 0):
+        raise CorruptionError(f"{where} has no order of partitions, or has empty cells; the manifests count", path=where)
+    return Catalogue(versions, table)
 
 
 def catalogues_of(objects: ObjectStore, topic: str, topic_id: str) -> Versions[Catalogue]:
