@@ -63,6 +63,7 @@ from pylog.errors import (
 )
 
 if TYPE_CHECKING:
+    from pylog.archive.sweeping import sweep
     from pylog.config import Durability, OffsetsConfig, TopicConfig, TransactionsConfig
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.listener import ConsumerRebalanceListener
@@ -160,6 +161,7 @@ __all__ = [
     "read_batches",
     "read_table",
     "restore",
+    "sweep",
 ]
 
 __version__ = "0.1.0"
@@ -204,6 +206,7 @@ _HOMES = {
     "read_batches": "pylog.reading",
     "read_table": "pylog.reading",
     "restore": "pylog.restoring",
+    "sweep": "pylog.archive.sweeping",
     "Topic": "pylog.topics.topic",
 }
 

@@ -39,13 +39,14 @@ from pylog.objects.manifest import (
     SEAL,
     TIMESTAMP,
     TRANSACTION,
+    Document,
     Manifest,
     RemoteSegment,
     StoreManifest,
 )
 from pylog.objects.objects import ObjectStore
 from pylog.objects.opening import open_objects
-from pylog.objects.versions import manifests_of, store_manifests
+from pylog.objects.versions import Versions, manifests_of, store_manifests
 from pylog.opening import open_store
 from pylog.options import StoreOptions
 from pylog.record.checksum import crc32c
@@ -227,10 +228,7 @@ class _Restore:
 
     def _store_manifest(self) -> StoreManifest:
         versions = store_manifests(self._objects)
-        if self._plan.as_of is None:
-            found = versions.newest().document
-        else:
-            found = next((each for each in versions.every() if each.written_ms <= self._plan.as_of), None)
+        found = self._chosen(versions)
         if found is None:
             when = "" if self._plan.as_of is None else " that was written by that time"
             raise InvalidArgumentError(f"{self._objects.url} has no archive{when}; check the URL", path=self._path)
@@ -248,10 +246,27 @@ class _Restore:
                 yield _PartitionToRestore(archived, self._manifest(archived))
 
     def _manifest(self, archived: ArchivedPartition) -> Manifest | None:
-        versions = manifests_of(self._objects, archived)
+        return self._chosen(manifests_of(self._objects, archived))
+
+    def _chosen(self, versions: Versions[Document]) -> Document | None:
+        """Returns the newest version, or the one that was it at the time of `as_of`; None if there was none yet.
+
+        Raises:
+            InvalidArgumentError: a sweep has deleted the versions of that time.
+        """
         if self._plan.as_of is None:
             return versions.newest().document
-        return next((each for each in versions.every() if each.written_ms <= self._plan.as_of), None)
+        first: Document | None = None
+        for each in versions.every():
+            if each.written_ms <= self._plan.as_of:
+                return each
+            first = each
+        if first is not None and first.version > 1:
+            message = (
+                f"{versions.url(first.version - 1)} was swept: the archive can be restored as of {first.written_ms} or later"
+            )
+            raise InvalidArgumentError(f"{message}, in milliseconds since 1970", path=self._path)
+        return None
 
     # ---- the directory -------------------------------------------------------------------------------------------------------
 

@@ -157,6 +157,7 @@ UPLOAD_FAILED: Final = Event("archive", "failed", "Could not reach or change the
 SEGMENT_RETIRED: Final = Event("archive", "retired", "Deleted a local segment that is in the archive")
 OBJECTS_DELETED: Final = Event("archive", "objects deleted", "Deleted the objects of a segment from the archive")
 ARCHIVE_DELETED: Final = Event("archive", "deleted", "Deleted the archive of a partition of a deleted topic")
+SWEPT: Final = Event("archive", "swept", "Deleted an object that no manifest of its archive needs")
 MANIFEST_DAMAGED: Final = Event("archive", "manifest damaged", "Ignores a damaged document of an archive", logging.ERROR)
 
 ARCHIVED: Final = Event("archive", "archived", "Archived segments of a partition")

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pylog.archive.opened
+import pylog.archive.sweeping
 import pylog.objects.kafka_tier
 import pylog.restoring
 from pylog.errors import (
@@ -23,7 +24,13 @@ from pylog.objects import ObjectInfo, ObjectStore
 from pylog.objects.objects import Data, check_key
 
 BEFORE, AFTER, SHORT, WHOLE = "fails before", "fails after doing it", "short body", "200 for a range"
-OPENERS = (pylog.archive.opened, pylog.objects.kafka_tier, pylog.objects.opening, pylog.restoring)  # that have `open_objects`
+OPENERS = (  # that have `open_objects`
+    pylog.archive.opened,
+    pylog.archive.sweeping,
+    pylog.objects.kafka_tier,
+    pylog.objects.opening,
+    pylog.restoring,
+)
 Fault = Callable[[str, str], str | None]  # request, key -> what goes wrong with it
 
 

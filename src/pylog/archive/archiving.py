@@ -374,6 +374,7 @@ class _Run:
             segments=segments,
             retired=(*(() if known is None else known.retired), *retired),
             empty_to=_empty_to(before, segments),
+            swept=0 if known is None else known.swept,
         )
         if known is not None and _same(known, manifest):
             return known

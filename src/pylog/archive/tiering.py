@@ -111,7 +111,7 @@ class TieredPartition:
     def _upload_next(self) -> bool:
         """Uploads the first missing segment and commits it. Under the lock of uploads."""
         with self._tier.locked().entered():
-            manifest, _ = self._tier.newest()
+            manifest, taken = self._tier.newest()
             if manifest is not None:
                 self._tier.note(manifest)
         state = self._log.snapshot(committed=True, wait=True)
@@ -125,22 +125,22 @@ class TieredPartition:
             message = f"{path} is not archived: at position {content.position} the batch {content.why}; run pylog verify"
             raise CorruptionError(message, path=path, position=content.position, offset=content.offset)
         upload(self._tier.objects, self._tier.partition(), content, self._manager.clock.now_ms())
-        if not self._commit(content.segment, state):
+        if not self._commit(content.segment, state, taken):
             delete_objects(self._tier.objects, self._tier.partition(), content.segment)
-            return True  # the log was truncated meanwhile, or another process was faster: the rest is still to do
+            return True  # the log was truncated or the archive swept meanwhile, or another process was faster: go on
         self._tier.uploaded_segments += 1
         self._tier.uploaded_bytes += content.segment.size
         facts = {"first": content.segment.base_offset, "end": content.segment.end_offset, "bytes": content.segment.size}
         trace.line(trace.SEGMENT_ARCHIVED, self._tier.key, **facts, url=self._tier.objects.url)
         return True
 
-    def _commit(self, segment: RemoteSegment, before: LogState) -> bool:
-        """Commits a segment, unless the log was truncated since. Returns whether the archive has it."""
+    def _commit(self, segment: RemoteSegment, before: LogState, version: int) -> bool:
+        """Commits a segment, unless the log was truncated or the archive was swept since. Returns whether the archive has it."""
         with self._tier.locked().entered():
             now = self._log.snapshot(wait=True)
             if now.truncated_to(before.truncation_count) < segment.end_offset:
                 return False
-            add = partial(_with_segment, segment=segment, start=now.start_offset, log_end=now.end_offset)
+            add = partial(_with_segment, segment=segment, start=now.start_offset, log_end=now.end_offset, since=version)
             return segment in self._tier.commit(add).segments
 
     def _check_same(self, local: LogState, manifest: Manifest | None) -> None:
@@ -278,10 +278,12 @@ def _counterpart(state: LogState, segment: RemoteSegment) -> LogSegment | None:
     return found[1] if found is not None and found[0] == segment.base_offset else None
 
 
-def _with_segment(manifest: Manifest, segment: RemoteSegment, start: int, log_end: int) -> Manifest:
-    """Returns a manifest with one more segment, at its end."""
+def _with_segment(manifest: Manifest, segment: RemoteSegment, start: int, log_end: int, since: int) -> Manifest:
+    """Returns a manifest with one more segment, at its end; its objects were created after version `since` was read."""
     if manifest.end_offset > segment.base_offset and manifest.segments:
         return manifest  # another process has archived it meanwhile
+    if manifest.swept > since:
+        return manifest  # a sweep may have taken its objects for those of a dead process
     raised = with_start(manifest, start, manifest.written_ms)
     return msgspec.structs.replace(raised, segments=(*raised.segments, segment), log_end_offset=log_end)
 

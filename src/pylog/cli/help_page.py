@@ -90,6 +90,7 @@ PANELS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 ),
             ),
             ("stats", "Counts records, bytes, rates over event time, compression, batch sizes and producers."),
+            ("sweep", "Deletes the objects of an archive that no manifest needs. Without --execute, only shows them."),
             ("ui", "Shows a directory in the browser: topics, records, segments, groups and their health."),
             ("verify", "Reads all files and prints any damage, the offsets that are lost, and what to do next."),
             ("warm", "Compiles pylog's kernels and stores them in the cache: for container images and test machines."),

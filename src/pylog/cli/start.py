@@ -27,6 +27,7 @@ MODULES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
         for name in (
             "retain",
             "stats",
+            "sweep",
             "compare",
             "dump",
             "verify",

@@ -10,6 +10,7 @@ is immutable and numbered, and a small object `head.json` beside them names the 
 pylog/store/<version>.json.zst                                 the store: its id, its topics and their configurations
 pylog/partitions/<topic>-<topicId>/<partition>/<version>.json.zst       manifests of a partition
 pylog/catalogue/<topic>-<topicId>/<version>.parquet            all segments of a topic, in columns
+pylog/sweep/<random>                                           of a sweep that runs
 ```
 """
 
@@ -28,13 +29,18 @@ INDEXES: Final = ".indexes"
 RSM_MANIFEST: Final = ".rsm-manifest"
 SEGMENT_OBJECTS: Final = (LOG, INDEXES, RSM_MANIFEST)
 
+DOCUMENTS: Final = "pylog/"
 STORE: Final = "pylog/store/"
+SWEEPS: Final = "pylog/sweep/"  # an object that tells a sweep the time of the store
 _PARTITIONS: Final = "pylog/partitions/"
 _CATALOGUES: Final = "pylog/catalogue/"
 HEAD: Final = "head.json"
 DOCUMENT: Final = ".json.zst"
 TABLE: Final = ".parquet"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_TOPIC: Final = re.compile(
+    r"pylog/(?:partitions|catalogue)/(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>[A-Za-z0-9_-]{22})/(?:(?P<partition>\d+)/)?"
+)
 _SEGMENT: Final = re.compile(
     r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>\d+)/"
     r"(?P<base>\d{20})-(?P<segment_id>[A-Za-z0-9_-]{22})(?P<suffix>\.log|\.indexes|\.rsm-manifest)"
@@ -138,6 +144,18 @@ def parse_version(prefix: str, key: str, suffix: str) -> int | None:
     """
     number = key.removeprefix(prefix).removesuffix(suffix)
     return int(number) if key == f"{prefix}{number}{suffix}" and re.fullmatch(r"\d{20}", number) else None
+
+
+def parse_topic_prefix(prefix: str) -> ArchivedPartition | None:
+    """Returns the partition, or the topic, whose documents have a prefix: of a catalogue, with the partition -1. None for others.
+
+    >>> parse_topic_prefix(ArchivedPartition("a-b", "8SSgzKVaS0qTG9g3Uu47gg", 3).manifests).partition
+    3
+    >>> parse_topic_prefix(catalogue_prefix("a-b", "8SSgzKVaS0qTG9g3Uu47gg")).partition, parse_topic_prefix(STORE)
+    (-1, None)
+    """
+    found = _TOPIC.fullmatch(prefix)
+    return None if found is None else ArchivedPartition(found["topic"], found["topic_id"], int(found["partition"] or -1))
 
 
 def check_id(name: str, text: str) -> str:

@@ -107,6 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         segments: in the order of their offsets; none overlap.
         retired: segments whose objects are still there, and are deleted after a delay.
         empty_to: offsets from the last segment to before this one have no record: a truncation left the log empty there.
+        swept: the last version that a sweep wrote. Segments that were uploaded before it and are not named may be deleted.
         crc32c: of all that, eight hexadecimal digits.
     """
 
@@ -123,6 +124,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[RemoteSegment, ...] = ()
     retired: tuple[Retired, ...] = ()
     empty_to: Offset = 0
+    swept: Offset = 0
     crc32c: str = ""
 
     @property

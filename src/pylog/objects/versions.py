@@ -100,8 +100,14 @@ class Versions(Generic[T]):
             return None
 
     def _listed(self) -> int:
-        found = (parse_version(self._prefix, each.key, self._suffix) for each in self._objects.list(self._prefix))
-        return max((version for version in found if version is not None), default=0)
+        return max(self._times(), default=0)
+
+    def _times(self) -> dict[int, int]:
+        """Lists the versions. Returns their times, by the store's clock, by number."""
+        found = (
+            (parse_version(self._prefix, each.key, self._suffix), each.modified_ms) for each in self._objects.list(self._prefix)
+        )
+        return {version: modified_ms for version, modified_ms in found if version is not None}
 
     def at(self, version: int) -> T:
         """Returns one version. Cost: one GET.
@@ -125,7 +131,7 @@ class Versions(Generic[T]):
                 return
 
     def commit(self, version: int, data: Data) -> bool:
-        """Creates a version. Returns False if another writer was faster.
+        """Creates a version. Returns False if another writer was faster. Cost: two requests; for the first version, a list too.
 
         A store may create the object and lose the answer. Then the object has the bytes of this call, and the commit counts.
         """
@@ -133,8 +139,24 @@ class Versions(Generic[T]):
         try:
             self._objects.put_new(key, data)
         except (ObjectExistsError, ObjectStoreUnavailableError):
-            return self._is_there(key, data)
-        return True
+            if not self._is_there(key, data):
+                return False
+        return self._follows(version)
+
+    def _follows(self, version: int) -> bool:
+        """Returns whether a version that was just created follows the one before it.
+
+        It does not if its writer paused for so long that the number was used and swept meanwhile. Versions are deleted oldest
+        first, so the one before it is gone too, and a later one is older. Then the new version is deleted: nobody reads it.
+        """
+        if version > 1 and self._objects.head(self._key(version - 1)) is not None:
+            return True
+        times = self._times()
+        created = times.get(version)
+        if created is None or all(time >= created for number, time in times.items() if number > version):
+            return True
+        self._objects.delete([self._key(version)])
+        return False
 
     def _is_there(self, key: str, data: Data) -> bool:
         try:

@@ -289,9 +289,10 @@ def administer(caller: Caller) -> None:
 
 
 def archive_and_restore(caller: Caller) -> None:
-    """An archive of the directory as it changes, and a directory from it."""
+    """An archive of the directory as it changes, swept, and a directory from it."""
     with tempfile.TemporaryDirectory() as directory:
         caller.store.archive(f"{directory}/archive", topics=["t"])
+        pylog.sweep(f"{directory}/archive")
         pylog.restore(f"{directory}/archive", f"{directory}/copy")
         with pylog.open(f"{directory}/copy", mode="r") as copy:
             for record in copy.log("t").records():
@@ -423,6 +424,7 @@ FUNCTIONS: Final[dict[str, Call]] = {
     **dict.fromkeys(("export_offsets", "import_offsets"), administer),
     **dict.fromkeys(("open", "read_batches", "read_table"), by_path),
     "restore": archive_and_restore,
+    "sweep": archive_and_restore,
 }
 EACH_ROW: Final = (*(row for table in ROWS.values() for row in table.values()), *FUNCTIONS.values())
 CALLS: Final = tuple(dict.fromkeys(row for row in EACH_ROW if callable(row)))

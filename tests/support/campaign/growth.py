@@ -155,6 +155,7 @@ def _archived(s: Scene) -> None:
     with tempfile.TemporaryDirectory() as directory:
         s.store.archive(f"{directory}/archive", topics=["t"])
         pylog.restore(f"{directory}/archive", f"{directory}/copy")
+        pylog.sweep(f"{directory}/archive")
 
 
 def _callback(*_: object) -> None:
@@ -293,6 +294,7 @@ OPERATIONS: Final[dict[str, Callable[[Scene], object]]] = {
     "read_table": lambda s: pylog.read_table(s.path, "t"),
     "export_offsets": _exported,
     "restore": _archived,
+    "sweep": _archived,
     "Store.archive": _archived,
     "import_offsets": _imported,
     "Store.add_partitions": _partitions_are_added,
