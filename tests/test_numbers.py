@@ -170,6 +170,8 @@ def calls_of(given: Given) -> Calls:
             "Store.read_table.end": lambda value: store.read_table("t", partition=0, end=value),
             "Store.archive.rate_limit": lambda value: store.archive(f"{root}.archive", rate_limit=value),
             "restore.as_of": lambda value: pylog.restore(f"{root}.archive", f"{root}.copy", as_of=value),
+            "sweep.grace_ms": lambda value: pylog.sweep(f"{root}.archive", dry_run=True, grace_ms=value),
+            "sweep.history_ms": lambda value: pylog.sweep(f"{root}.archive", dry_run=True, history_ms=value),
             "Store.verify.rate_limit": lambda value: store.verify(rate_limit=value),
             "open.lock_timeout_ms": lambda value: given.opened(lock_timeout_ms=value),
             "open.tick_interval_ms": lambda value: given.opened(tick_interval_ms=value),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pylog
 from pylog.clock import ManualClock
 from pylog.objects import open_objects
-from pylog.objects.layout import DOCUMENT, ArchivedPartition, version_key
+from pylog.objects.layout import DOCUMENT, LOG, ArchivedPartition, new_segment_id, segment_key, version_key
 from pylog.objects.versions import manifests_of
 from pylog.restoring import restore
 from support.kafka_tiers import metadata_free_directory, unpacked_tiers
@@ -75,6 +76,16 @@ def a_tiered_topic_is_deleted(path: Path) -> None:
     with _tiered(path) as store:
         store.delete_topic("orders")
         store.tick()
+
+
+@scene("SWEPT")
+def an_archive_is_swept(path: Path) -> None:
+    with _tiered(path) as store:
+        archived = ArchivedPartition("orders", store.topic("orders").id or "", 0)
+    key = segment_key(archived, 0, new_segment_id(), LOG)
+    open_objects(str(path / "archive")).put_new(key, b"of an upload that was cut off")
+    os.utime(path / "archive" / key, (0, 0))
+    pylog.sweep(str(path / "archive"))
 
 
 @scene("UPLOAD_FAILED")

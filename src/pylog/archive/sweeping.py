@@ -80,7 +80,7 @@ def sweep(
         url: of the archive, as for `Store.archive`.
         dry_run: true to change nothing, and return what would be deleted.
         grace_ms: objects that no manifest names stay for so long, in milliseconds; at least one hour.
-        history_ms: `pylog.restore` can restore the archive as it was so long ago, in milliseconds. What it needs for that stays
+        history_ms: `pylog.restore` can restore the archive as it was so long ago, in milliseconds. The objects that it needs stay
             for `grace_ms` more, so that a restore that has begun can finish.
         clock: the current time, for tests. If the clock of the object store is behind it, that one counts.
         access: how to reach a bucket, as for `Store.archive`.
@@ -163,7 +163,7 @@ class _Documents:
 
 
 class _Named(NamedTuple):
-    """What the newest manifest of a partition says: ids that it names, and those that it retired long ago.
+    """The ids of segments in the newest manifest of a partition: those that are needed, and those that it retired long ago.
 
     `ids` is None if the newest manifest cannot be read: then nothing is known, and all objects may be needed.
     """

@@ -55,7 +55,7 @@ class _Readers:
                 future, call = self._waiting.popleft()
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the block raises it
+            except BaseException as error:  # noqa: BLE001 - the reader that waits for the block raises it
                 future.set_exception(error)
 
 
