@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,13 @@ import pytest
 import pylog
 from pylog.tools.verify import verify
 from support.kafka.harness import Broker, KafkaJars, Message
+from support.kafka.tiered import TOPIC, settings
 
 T = "t"
-TOPIC = {"remote.storage.enable": "true", "segment.bytes": str(1 << 20), "local.retention.bytes": "1", "retention.ms": "-1"}
 CONSUMER = {"fetch.max.wait.ms": "100"}
 BATCH, ROUNDS = 1500, 3
 SENT = BATCH * ROUNDS
 START_S = 30.0
-
-
-def settings(root: Path) -> Mapping[str, str]:
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "rsm.config.dir": str(root / "remote"),
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-        "remote.log.manager.task.interval.ms": "500",
-        "log.retention.check.interval.ms": "500",
-        "log.initial.task.delay.ms": "500",
-        "log.segment.delete.delay.ms": "100",
-    }
 
 
 def value(number: int) -> bytes:

@@ -418,3 +418,30 @@ def test_the_plugin_needs_the_extra_package_only_for_encrypted_segments(unpacked
         pytest.raises((InvalidArgumentError, IllegalStateError), match="pip install"),
     ):
         rows(store.log("txn", 1))
+
+
+# ---- a broker that runs --------------------------------------------------------------------------------------------------------
+
+
+def without_log_starts(unpacked: Path, directory: Path) -> Path:
+    """Copies the broker's directory of `ktier` as it was before the broker had written its log start offsets."""
+    shutil.copytree(unpacked / "ktier" / "data", directory)
+    (directory / "log-start-offset-checkpoint").unlink()
+    return directory
+
+
+def test_a_broker_that_has_not_yet_written_its_log_starts_has_its_remote_records(unpacked: Path, tmp_path: Path) -> None:
+    tier, root = local_tier(unpacked, "ktier"), without_log_starts(unpacked, tmp_path / "data")
+    assert plan_of(root, tier) == plan_of(unpacked / "ktier" / "data", tier)
+    assert len(plan_of(root, tier)) > 5
+    with pylog.open(root, mode="r", archive=tier) as store:
+        assert store.log("t").start_offset == 0
+
+
+def test_leader_epochs_alone_make_no_remote_records(unpacked: Path, tmp_path: Path) -> None:
+    root = without_log_starts(unpacked, tmp_path / "data")
+    for metadata in root.glob("__remote_log_metadata-*"):
+        shutil.rmtree(metadata)
+    (tmp_path / "tier").mkdir()
+    with pylog.open(root, mode="r", archive=pylog.KafkaTier(str(tmp_path / "tier"), layout="local")) as store:
+        assert store.log("t").start_offset == 16081

@@ -64,21 +64,27 @@ class TierFolders:
         return {}
 
     def folder(self, name: str, local_start: int | None) -> Folder:
-        """Returns the segments before the first local one, from the log start offset on."""
+        """Returns the segments before the first local one, from the log start offset on.
+
+        A running broker writes the log starts once a minute. Until then the leader epochs tell where the log begins: if the tier
+        has nothing of it, its files are simply gone.
+        """
         partition = parse_partition_directory(name)
         if partition is None or local_start is None:
             return {}
-        start = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
+        told = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
         directory = join(self._root, name)
-        topic_id = read_topic_id(self._fs, directory)
-        if start is None or start >= local_start or topic_id is None:
+        topic_id, epochs = read_topic_id(self._fs, directory), read_epochs(self._fs, directory) or []
+        start = told if told is not None else epochs[0].start_offset if epochs else local_start
+        if start >= local_start or topic_id is None:
             return {}
         of_tier = TierPartition(partition.topic, partition.partition, topic_id)
         found = recorded_segments(self._fs, self._root, of_tier, self._layout)
         if found is None:
             found = self._layout.segments(of_tier)
             trace.line(trace.TIER_LISTED, partition, path=self._url, segments=len(found))
-        epochs = read_epochs(self._fs, directory) or []
+        if told is None and not found:
+            return {}
         segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]
         return folder_of(self._layout, name, cover(segments, start, local_start), local_start)
 
