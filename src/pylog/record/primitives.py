@@ -160,6 +160,19 @@ class Writer:
         self.data += _INT64.pack(value)
         return self
 
+    def int32s(self, values: Collection[int]) -> Writer:
+        """Writes an array of int32: as `array`, in a fraction of the time."""
+        return self._numbers("i", values)
+
+    def int64s(self, values: Collection[int]) -> Writer:
+        """Writes an array of int64: as `array`, in a fraction of the time."""
+        return self._numbers("q", values)
+
+    def _numbers(self, code: str, values: Collection[int]) -> Writer:
+        self._size(len(values), _INT32)
+        self.data += struct.pack(f">{len(values)}{code}", *values)
+        return self
+
     def _compact(self, value: int) -> None:
         while value > 0x7F:
             self.data.append(value & 0x7F | 0x80)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pylog.directory.topic_names import is_topic_name
@@ -261,12 +262,12 @@ def format_value(metadata: TransactionMetadata, version: int = NEWEST_VERSION) -
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Assigned:
-    grouped = groupby(partitions, key=lambda partition: partition.topic)
-    return tuple((topic, tuple(partition.partition for partition in group)) for topic, group in grouped)
+    grouped = groupby(partitions, key=itemgetter(0))
+    return tuple((topic, tuple([number for _, number in group])) for topic, group in grouped)
 
 
 def _write_topic(write: Writer, topic: str, numbers: tuple[int, ...]) -> None:
-    write.text(topic).array(numbers, write.int32).tags(())
+    write.text(topic).int32s(numbers).tags(())
 
 
 def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
@@ -282,4 +283,4 @@ def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
     if metadata.owner is not None:
         write = Writer()
         write.data += _OWNER.pack(_OWNER_VERSION, metadata.owner.byte, metadata.owner.level)
-        yield OWNER_TAG, bytes(write.array(metadata.owner.end_offsets, write.int64).data)
+        yield OWNER_TAG, bytes(write.int64s(metadata.owner.end_offsets).data)
