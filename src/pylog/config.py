@@ -214,7 +214,7 @@ class TopicConfig:
         lag_ms = self.max_compaction_lag_ms
         return min(self.segment_ms, lag_ms) if self.is_compacted and lag_ms > 0 else self.segment_ms
 
-    @property
+    @functools.cached_property
     def log_append_time(self) -> bool:
         """Whether a record's timestamp is the time of its append, instead of the one that it was given."""
         return self.message_timestamp_type == "LogAppendTime"

@@ -27,7 +27,7 @@ from pylog.config import Durability, TopicConfig
 from pylog.directory.brokers import modified
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileKind, FileSystem, at_most, is_no_file, join, process_id, set_aside
-from pylog.record.checksum import crc32c
+from pylog.record.checksum import crc32c, crc32c_of_bytes
 from pylog.segment.names import DURABLE_POINT
 
 SLOT_SIZE: Final = 128
@@ -114,7 +114,7 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
     def encoded(self) -> bytes:
         """Returns the slot's 128 bytes."""
         body = _SLOT.pack(_MAGIC, _VERSION, *astuple(self))
-        return body + struct.pack("<I", crc32c(body))
+        return body + crc32c_of_bytes(body).to_bytes(4, "little")
 
     def has_same_facts_as(self, other: DurablePoint) -> bool:
         """Returns whether a slot of another writer has the same facts; `unsynced_bytes` may differ."""

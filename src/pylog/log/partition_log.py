@@ -64,6 +64,7 @@ class PartitionLog:
         partition, directory, clock: the topic and the number, the partition's directory, and the given clock.
         counters, fetches: of what this process did to the log, and of what its consumers fetched.
         tiers: its archived segments.
+        known: the last published state, without a refresh.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.
         read, read_many, scan, records, follow, follow_in_slices, wait_for, offset_for_timestamp, size_between, split_offsets,
             answer: the methods of the log's `Queries`.
@@ -77,12 +78,12 @@ class PartitionLog:
         self.public: object | None = None
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._closed, self._pid = False, process_id()
-        self._state: LogState
+        self.known: LogState
         self.tiers = LogTiers(source, self)
         self._writer: PartitionWriter | None = None
         if source.writable:
             self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
-        self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self._state, self.tiers.shown)
+        self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self.known, self.tiers.shown)
         if self._writer is None:
             context.found(self._refresher.follower.loaded.findings)
         elif self._writer.writer is not None:
@@ -92,13 +93,13 @@ class PartitionLog:
         self.follow_in_slices = queries.follow_in_slices
         self.answer, self.wait_for, self.offset_for_timestamp = queries.answer, queries.wait_for, queries.offset_for_timestamp
         self.size_between, self.split_offsets, self.read_many = queries.size_between, queries.split_offsets, queries.read_many
-        trace_tier(self.partition, self._state.remote_offsets)
+        trace_tier(self.partition, self.known.remote_offsets)
 
     def __repr__(self) -> str:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
 
     def _publish(self, state: LogState) -> None:
-        self._state = state if state.remote_start is None else self.tiers.shown(state)
+        self.known = state if state.remote_start is None else self.tiers.shown(state)
 
     @property
     def config(self) -> TopicConfig:
@@ -138,11 +139,6 @@ class PartitionLog:
 
     # ---- state ---------------------------------------------------------------------------------------------------------------
 
-    @property
-    def known(self) -> LogState:
-        """The last published state, without a refresh."""
-        return self._state
-
     def snapshot(self, *, committed: bool = False, wait: bool = False, at_least: int | None = None) -> LogState:
         """Refreshes the state and returns it. A change that this process is making is not included.
 
@@ -158,9 +154,9 @@ class PartitionLog:
         try:
             if self._gate.is_shut:
                 raise self._gate.error()  # noqa: TRY301 - `check` is one more call for every append and read
-            reached = at_least is not None and at_least <= self._state.end_offset
+            reached = at_least is not None and at_least <= self.known.end_offset
             if (reached and not committed) or (self._is_exclusive and not wait):
-                return self._state
+                return self.known
             return self._refresher.state(wait=wait, committed=committed)
         except Exception as error:
             self._gate.explain(error)
@@ -188,7 +184,7 @@ class PartitionLog:
     def end_offset(self) -> int:
         """The offset that the next record will get. Cost: one pread."""
         is_known = not self._gate.is_shut and (self._is_exclusive or self._refresher.is_writer_current())
-        return self._state.end_offset if is_known else self.snapshot().end_offset
+        return self.known.end_offset if is_known else self.snapshot().end_offset
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -400,5 +396,5 @@ class PartitionLog:
                 return True if self._writer is None else self._writer.close()
             finally:
                 self._refresher.close()
-                for segment in self._state.segments.values():
+                for segment in self.known.segments.values():
                     segment.close()

@@ -15,12 +15,13 @@ import numpy as np
 
 from pylog import limits
 from pylog.record.batch import Table
-from pylog.record.checksum import crc32c
+from pylog.record.checksum import crc32c_of_bytes
 from pylog.record.format import CRC_GOOD, HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LOG_OVERHEAD
 from pylog.record.rows import MAX_RECORD_OVERHEAD, NO_BYTES, NO_HEADERS, NO_INTS, Binary, Headers, Rows, read_only
 from pylog.record.types import ProducerBatch, attributes_of
 
 _HEADERS_END: Final = 10  # bytes that `Rows.size_bound` adds once for a column of headers
+PLAIN_OVERHEAD: Final = HEADER_SIZE + MAX_RECORD_OVERHEAD  # of a batch of one record without headers
 _NO_PRODUCER: Final = ProducerBatch(-1, -1, -1)
 
 Pairs = tuple[tuple[bytes, bytes | None], ...]
@@ -128,19 +129,31 @@ def encode_few(
     """
     records = rows.records
     first, count = records[0][0], len(records)
-    largest = first if count == 1 else max(record[0] for record in records)
-    numbered = map(encoded_record, itertools.count(), itertools.repeat(first), records)
-    body = next(numbered) if count == 1 else b"".join(numbered)
+    if count == 1:
+        largest, body = first, _only_record(records[0])
+    else:
+        largest = max(record[0] for record in records)
+        body = b"".join(map(encoded_record, itertools.count(), itertools.repeat(first), records))
     size = HEADER_SIZE + len(body)
     last = base_offset + count - 1
     if producer is not None:
         attributes |= attributes_of(producer)
     numbers = producer or _NO_PRODUCER
     checked = HEADER_CHECKED.pack(attributes, count - 1, first, largest, *numbers, count) + body
-    crc = crc32c(checked)
+    crc = crc32c_of_bytes(checked)
     column = (0, size, base_offset, last, count, first, largest, attributes, 2, leader_epoch, *numbers, crc, CRC_GOOD)
     front = HEADER_FRONT.pack(base_offset, size - LOG_OVERHEAD, leader_epoch, 2, crc)
     return EncodedBatch(memoryview(front + checked), column)
+
+
+def _only_record(given: Plain) -> bytes:
+    """Returns the record of a batch of one. A small one without headers takes no further call."""
+    stamp, key, value, headers = given
+    if headers or value is None or len(value) >= _SHORT or (key is not None and len(key) >= _SHORT):
+        return encoded_record(0, stamp, given)
+    keyed = b"\0\0\0\x01" if key is None else b"\0\0\0" + _VARINTS[2 * len(key)] + key
+    record = keyed + _VARINTS[2 * len(value)] + value + b"\0"
+    return _VARINTS[2 * len(record)] + record
 
 
 def encoded_record(row: int, first: int, given: Plain) -> bytes:
@@ -183,6 +196,7 @@ def _varint(bits: int) -> bytes:
 
 
 _VARINTS: Final = [_varint(bits) for bits in range(1024)]  # of most sizes and deltas
+_SHORT: Final = 250  # a record with a key and a value of fewer bytes has a size in the table
 
 
 def _sized(data: bytes | None) -> bytes:

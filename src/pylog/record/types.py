@@ -231,7 +231,7 @@ class BatchMetadata(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Acknowledgement(NamedTuple):
+class Acknowledgement(msgspec.Struct, frozen=True):
     """The result of an append to a partition, inside the engine; `BatchMetadata` is what users get.
 
     Attributes:

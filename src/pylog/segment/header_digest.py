@@ -91,7 +91,9 @@ class HeaderDigest:
     def add_one(self, data: memoryview | Bytes, position: int) -> None:
         """Adds the batch at the start of `data`, which ends at the given position of the file."""
         prefix = bytes(data[:PREFIX_SIZE])
-        self._took(extend(self.value, prefix), prefix, 1, position)
+        assert position > self.position, "batches are added in order"
+        self.value, self.position, self._last_prefix = extend(self.value, prefix), position, prefix
+        self.batches += 1
         if position - self._marked > self._interval_bytes:
             self._marks += _MARK.pack(position, self.value)
             self._marked = position
@@ -104,12 +106,10 @@ class HeaderDigest:
             self._marks += _MARK.pack(marked, value)
             first = last + 1
         self._marked = marked
-        self._took(extend(value, joined[first * PREFIX_SIZE :]), joined[-PREFIX_SIZE:], len(ends), ends[-1])
-
-    def _took(self, value: int, last_prefix: bytes, batches: int, position: int) -> None:
-        assert position > self.position, "batches are added in order"
-        self.value, self.position, self._last_prefix = value, position, last_prefix
-        self.batches += batches
+        assert ends[-1] > self.position, "batches are added in order"
+        self.value, self.position = extend(value, joined[first * PREFIX_SIZE :]), ends[-1]
+        self._last_prefix = joined[-PREFIX_SIZE:]
+        self.batches += len(ends)
 
     def copy(self) -> HeaderDigest:
         """Returns an independent copy. Cost: O(marks), 8 bytes each."""

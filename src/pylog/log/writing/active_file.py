@@ -34,13 +34,14 @@ class ActiveFile:
     Attributes:
         raw: the file.
         end: its size as known to this process, including the zeros after the log end.
+        synced: the number of consecutive commits that were synced; below 0 after a full disk.
     """
 
     def __init__(self, file: File, position: int) -> None:
         self.raw = file
         self.end = file.size()
         self._sent = position  # bytes below it were sent to the disk
-        self._synced = 0  # consecutive commits that were synced
+        self.synced = 0
 
     def put(self, data: memoryview, position: int, *, send_from: int) -> None:
         """Writes at the log end. Starts to write back to the disk once enough bytes are waiting."""
@@ -64,8 +65,8 @@ class ActiveFile:
             most: the largest size of the file with the zeros.
             synced: whether this commit was synced.
         """
-        self._synced = self._synced + 1 if synced else 0
-        if self._synced < limits.PREALLOCATE_AFTER or size > limits.PREALLOCATE_UP_TO_BYTES or self.end - position >= size:
+        self.synced = self.synced + 1 if synced else 0
+        if self.synced < limits.PREALLOCATE_AFTER or size > limits.PREALLOCATE_UP_TO_BYTES or self.end - position >= size:
             return
         begin = self.end
         wanted = max(limits.PREALLOCATED_COMMITS * size, limits.LEAST_PREALLOCATED_BYTES)
@@ -77,7 +78,7 @@ class ActiveFile:
             self.end = end
             self.raw.write_back(begin, end - begin)
         except StorageFailedError:
-            self._synced = -limits.PREALLOCATE_AGAIN  # the disk is nearly full: pause
+            self.synced = -limits.PREALLOCATE_AGAIN  # the disk is nearly full: pause
             with contextlib.suppress(StorageFailedError):  # otherwise the next check finds them
                 self.raw.truncate(begin)
 

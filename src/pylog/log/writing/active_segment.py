@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
 
+from pylog import limits
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
@@ -42,7 +44,18 @@ class ActiveSegment:
         aborted: the transactions that markers in the segment abort, as far as the transaction index lacks them.
     """
 
-    __slots__ = ("_builder", "_config", "_first_timestamp", "aborted", "digest", "file", "next_offset", "segment", "size")
+    __slots__ = (
+        "_builder",
+        "_config",
+        "_first_timestamp",
+        "_sure_entries",
+        "aborted",
+        "digest",
+        "file",
+        "next_offset",
+        "segment",
+        "size",
+    )
 
     def __init__(
         self,
@@ -62,6 +75,7 @@ class ActiveSegment:
         self.aborted: list[AbortedTransaction] = []
         self._builder = builder
         self._config = config
+        self._sure_entries = 0  # the number of batches that the indexes can certainly take, or fewer
         self._first_timestamp = segment.first_timestamp() if size else -1  # the largest one of the first batch
 
     @property
@@ -72,8 +86,24 @@ class ActiveSegment:
     def use(self) -> SegmentUse:
         """Returns how full the segment is, for the decision to roll."""
         segment = self.segment
-        left = self._builder.entries_left(self._config.segment_index_bytes)
+        left = self._sure_entries = self._builder.entries_left(self._config.segment_index_bytes)
         return SegmentUse(segment.base_offset, self.size, self._first_timestamp, segment.appends.begun_ms or 0, left)
+
+    def surely_takes(self, column: Sequence[int], now_ms: int) -> bool:
+        """Returns True for a batch that fits by sizes and timestamps alone, as nearly all do. Of others, `one_fits` decides.
+
+        Args:
+            column: the batch's.
+            now_ms: the wall clock, in milliseconds.
+        """
+        config, first, stamp = self._config, self._first_timestamp, column[MAX_TIMESTAMP]
+        return (
+            self._sure_entries > 0
+            and self.size + column[SIZE] <= config.segment_bytes
+            and column[LAST_OFFSET] - self.segment.base_offset <= limits.MAX_RELATIVE_OFFSET
+            and 0 <= first <= now_ms
+            and 0 <= stamp <= first + config.roll_ms
+        )
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -93,6 +123,7 @@ class ActiveSegment:
             self._first_timestamp = column[MAX_TIMESTAMP]
         self.digest.add_one(batch.data, end)
         self._builder.add_one(column, start)
+        self._sure_entries -= 1  # each batch takes at most one
         self.size, self.next_offset = end, column[LAST_OFFSET] + 1
 
     def append(self, piece: Encoded, first: int, end: int, now_ms: int, send_from: int) -> int:
@@ -111,6 +142,7 @@ class ActiveSegment:
             self._first_timestamp = table.item(MAX_TIMESTAMP, first)
         self.digest.add(data, table, first, end, shift)
         self._builder.add(table, end, first=first, position=shift)
+        self._sure_entries -= end - first
         self.size = shift + table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
         self.next_offset = table.item(LAST_OFFSET, end - 1) + 1
 
@@ -138,6 +170,7 @@ class ActiveSegment:
         """Computes digest and indexes again, up to the size."""
         self.digest, builder = digest_and_indexes_of(self.segment, self.size, self._config.index_interval_bytes)
         self._builder = self.segment.builder = builder
+        self._sure_entries = 0
 
     # ---- facts and files -----------------------------------------------------------------------------------------------------
 

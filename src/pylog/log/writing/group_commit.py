@@ -78,7 +78,7 @@ class GroupCommit:
         if only and only.producer is None and only.options is self._source.options.now:  # the usual case
             if only.check is not None:
                 only.check()
-            self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
+            self._commit_group(Group([(only, writer.published.state.end_offset)], only.level, only.size), writer)
         elif only:
             if self._fits(only) and not self._is_settled(only, writer):
                 self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
@@ -147,18 +147,9 @@ class GroupCommit:
         return known is not None
 
     def _commit_group(self, group: Group, writer: LogWriter) -> None:
-        error = self._append(group, writer)
-        if isinstance(error, RecordTooLargeError) and len(group.requests) > 1:  # commit one by one: only one of them fails
-            for request, _ in group.requests:
-                self._commit_group(grouped([request], writer.state.end_offset), writer)
-            return
-        group.settle(writer.published.state.end_offset, error)
-        if error is not None and not isinstance(error, Exception):
-            raise error
-
-    def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
         published = writer.published
         first = published.state.end_offset
+        failure: BaseException | None = None
         try:
             stamp = self._clock.now_ms() if self._source.options.now.config.log_append_time else None
             encoded = encoded_group(group, writer.leader_epoch, stamp)
@@ -169,8 +160,14 @@ class GroupCommit:
                     writer.append(ahead, group.level, group.size)
             self._counters.wrote(published.state.end_offset - first, writer.put_ms)
         except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
-            return error
-        return None
+            failure = error
+        if isinstance(failure, RecordTooLargeError) and len(group.requests) > 1:  # commit one by one: only one of them fails
+            for request, _ in group.requests:
+                self._commit_group(grouped([request], writer.state.end_offset), writer)
+            return
+        group.settle(published.state.end_offset, failure)
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure
 
 
 def _known_offsets(request: Request, writer: LogWriter) -> range | None:

@@ -207,8 +207,8 @@ class PartitionWriter:
         self.take_changes()
         if self.writer is None:
             self._agree()  # only writers read the options' mark in the header
-        self.loaded.check_sound()
-        if self.writer is None:
+        if self.writer is None:  # it is made from a sound log only
+            self.loaded.check_sound()
             self._context.before_first_write()
             self.writer = self._new_writer()
             self._context.writers.opened(self)
@@ -253,12 +253,13 @@ class PartitionWriter:
     def take_changes(self) -> None:
         """Applies the changes of other processes. Under both locks; writes nothing."""
         writer = self.writer
-        if writer is not None:
-            writer.stop.check()
-            if not writer.is_current() and not writer.catch_up():
+        if writer is None:
+            if not unchanged_since_load(self.source, self.loaded):
                 self._load()
-        elif not unchanged_since_load(self.source, self.loaded):
-            self._load()
+        elif not writer.is_current():
+            writer.stop.check()
+            if not writer.catch_up():
+                self._load()
         self._session = self._partition_lock.session
 
     def take_changes_of_others(self) -> bool:
@@ -331,12 +332,13 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
-        commits = self.commits
-        if (commits.appending and held_by_me(self.lock)) or commits.requests.has_called():
+        commits, me = self.commits, threading.get_ident()
+        is_inside = me in commits.requests.inside and commits.requests.has_called()
+        if is_inside or (commits.appending and held_by_me(self.lock)):
             message = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts"
             advice = "it cannot append to the same log: append after that call"
             raise IllegalStateError(f"{message} {advice}", path=self.source.directory)
-        if self._inside != threading.get_ident():
+        if self._inside != me:
             return append_in_turn(commits.requests, request, self.lock, commits.commit)
         commits.commit([request])
         return request.result()

@@ -50,16 +50,11 @@ class PublishedState:
         assert self.header.slot is not None
         return self.header.slot
 
-    def is_current(self) -> bool:
-        """Returns whether the header is as this process left it, and no change of segments is in progress. Cost: one pread."""
-        slot = self.header.slot
-        even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
-        return even and not self.header.changed()
-
     # ---- the state -----------------------------------------------------------------------------------------------------------
 
     def with_written(self, active: ActiveSegment, slot: DurablePoint, durable_offset: int) -> LogState:
         """Returns the state with all written records, and its slot."""
+        open_now = self._producers.open_transactions()
         return replace(
             self.state,
             epoch=slot.epoch,
@@ -67,8 +62,8 @@ class PublishedState:
             active_size=active.size,
             end_offset=active.next_offset,
             durable_offset=durable_offset,
-            first_unstable_offset=self._producers.first_unstable_offset,
-            open_transactions=self._producers.open_transactions(),
+            first_unstable_offset=open_now[0].first_offset if open_now else None,
+            open_transactions=open_now,
         )
 
     def change(self, **changes: Any) -> None:

@@ -45,7 +45,8 @@ def fitted(
     """
     level = options.durability if durability is None else Durability.of(durability)
     encoder = options.encoders.of(compression)
-    if producer is not None or atomic:
+    must_fit = (producer is not None or atomic) and not (len(pieces) == 1 and pieces[0].size_bound <= encoder.unchecked_bytes)
+    if must_fit:
         pieces = checked_pieces(pieces, encoder, now_ms, _owner_of(producer, atomic))
     else:  # saves a call for each append
         for rows in pieces:

@@ -44,6 +44,7 @@ class Encoder(Protocol):
 
 
 _size_bound: Final = attrgetter("size_bound")
+_NO_SIGNAL: Final = threading.Lock()  # never taken
 
 
 class Request:
@@ -68,7 +69,8 @@ class Request:
         left: true if its thread no longer waits.
         thread: its thread, once that waits.
         began: the clock's seconds since when it waits; 0 before that.
-        signal: released, perhaps more than once, to wake its thread, which then leaves and wakes the next one.
+        signal: released, perhaps more than once, to wake its thread, which then leaves and wakes the next one. Made when its
+            thread may have to wait.
     """
 
     __slots__ = (
@@ -121,7 +123,11 @@ class Request:
         self.left = False
         self.thread = 0
         self.began = 0.0
-        self.signal = threading.Lock()  # held until then
+        self.signal = _NO_SIGNAL
+
+    def may_wait(self) -> None:
+        """Makes its signal, before other threads see the request."""
+        self.signal = threading.Lock()  # held until it is woken
         self.signal.acquire()
 
     def wait(self) -> bool:
@@ -154,6 +160,9 @@ class Requests:
 
     Args:
         clock: measures how long commits take.
+
+    Attributes:
+        inside: the requests of the threads that are inside an append, by thread.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -162,7 +171,7 @@ class Requests:
         self._next_begins = 0.0  # the earliest time
         self._in_turn_until = 0.0  # after that all are woken: another thread holds Python's global lock
         self._guard = threading.Lock()
-        self._inside: dict[int, Request] = {}  # by thread
+        self.inside: dict[int, Request] = {}
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
         self._to_wake: deque[Request] = deque()
@@ -173,7 +182,7 @@ class Requests:
     def lead_alone(self, request: Request) -> bool:
         """Lets a request's thread commit at once if no other one waits: `add`, `give_way` and `take` in one step."""
         request.thread = threading.get_ident()
-        self._inside[request.thread] = request
+        self.inside[request.thread] = request
         with self._guard:
             if self._leader is not None or self._to_wake or self._woken is not None or self._waiting or self._next_begins:
                 return False
@@ -184,8 +193,9 @@ class Requests:
 
     def add(self, request: Request) -> bool:
         """Adds a request. Returns whether its thread must lead."""
+        request.may_wait()
         request.thread = threading.get_ident()
-        self._inside[request.thread] = request
+        self.inside[request.thread] = request
         request.began = self._clock.monotonic()
         with self._guard:
             self._waiting.append(request)
@@ -224,7 +234,10 @@ class Requests:
         with self._guard:
             request.done = request.left = True
             if self._leader is request:
-                self._hand_over()
+                if len(self._taken) == 1 and self._taken[0] is request and not self._waiting and not self._to_wake:
+                    self._leader, self._taken = None, []  # it is alone: no further check
+                else:
+                    self._hand_over()
             if self._asleep is not None:
                 self._to_wake.append(self._asleep)
                 self._asleep = None
@@ -232,18 +245,15 @@ class Requests:
                 self._woken = None
             if self._to_wake:
                 self._wake()
-        self._inside.pop(request.thread, None)
+        self.inside.pop(request.thread, None)
 
     def has_called(self) -> bool:
         """Returns whether this thread is inside an append: a signal handler that appended now would deadlock."""
-        request = self._inside.get(threading.get_ident())
+        request = self.inside.get(threading.get_ident())
         return request is not None and (not request.left or self._guard.locked())
 
     def _hand_over(self) -> None:
         """Passes the lead to the oldest waiting request. Refuses requests that were taken but not settled."""
-        if len(self._taken) == 1 and self._taken[0] is self._leader and not self._waiting and not self._to_wake:
-            self._leader, self._taken = None, []  # it is alone: no further check
-            return
         for taken in self._taken:
             if not taken.done:
                 taken.refuse(KeyboardInterrupt())
@@ -309,8 +319,9 @@ class Group(msgspec.Struct, frozen=True):
     def settle(self, end_offset: int, error: BaseException | None) -> None:
         """Acknowledges requests below the log end, and fails the others."""
         for request, first in self.requests:
-            if first + request.count <= end_offset:
-                request.acknowledge(range(first, first + request.count), self.level)
+            end = first + request.count
+            if end <= end_offset:
+                request.acknowledge(range(first, end), self.level)
             elif error is not None:
                 request.refuse(error)
 
@@ -334,7 +345,10 @@ def encoded_group(group: Group, leader_epoch: int, now_ms: int | None) -> Iterab
     """Yields the batches of all requests, with consecutive offsets. With `now_ms`, sets that LogAppendTime."""
     if len(group.requests) > 1:
         return _encoded_together(group, leader_epoch, now_ms)
-    return _encoded(*group.requests[0], leader_epoch, now_ms)
+    request, offset = group.requests[0]
+    if len(request.pieces) > 1 or now_ms is not None:
+        return _encoded(request, offset, leader_epoch, now_ms)
+    return request.encoder.encode(request.pieces[0], offset, leader_epoch, request.producer, whole=request.whole)
 
 
 def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
@@ -406,4 +420,5 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
             raise
         if trace.waiting:
             trace.write_queued()
-    return request.result()
+    done = request.acknowledgement
+    return done if done is not None and request.error is None else request.result()

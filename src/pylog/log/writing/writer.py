@@ -75,22 +75,20 @@ class LogWriter:
         clock: Clock,
         counters: Counters,
     ) -> None:
-        self._source = source
-        self._fs, self._directory, self._config = source.fs, source.directory, source.config
+        self._source, self._fs, self._directory, self._config = source, source.fs, source.directory, source.config
         self._held, self.put_ms = source.held, 0  # time of the last write
         self._clock, self._counters = clock, counters
-        self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
+        self._stale = self.is_catching_up = self._rolls = self._is_rolling = False  # `_stale`: its data may not match the files
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
         self.epochs = LeaderEpochCache(self._fs, self._directory, epochs_of(loaded), source.is_own)
         self.leader_epoch = max(loaded.leader_epoch, self.epochs.last, 0)
-        self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
-        self._syncs = self._rolls = self._is_rolling = False  # the call syncs; a segment was filled; a roll is in progress
+        bound = self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
+        self._bounded: Durability | None = None  # the level of the last call, if its bound holds for small calls
+        self._send_from = limits.INT64_MAX  # how many unsent bytes start the write-back: few if a sync follows, also in a roll
         state = self._open_active(loaded, state)
         remove_snapshots(source, loaded, self.active.next_offset)
         self.epochs.assign(self.leader_epoch, state.end_offset, loaded.epochs)
-        wanted = first_slot(
-            loaded, state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=self._unsynced_bytes
-        )
+        wanted = first_slot(loaded, state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=bound)
         header = self.header = take_header(source, loaded, wanted, clock.now_ms())
         self.published = PublishedState(header, state, self.producers, self._held, publish)
         self.stop = FailStop(source, header)
@@ -137,11 +135,14 @@ class LogWriter:
     # ---- writes of other processes -------------------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Returns whether the log is as this writer left it. Cost: two or three system calls.
+        """Returns whether the log is as this writer left it, and takes writes. Cost: two or three system calls.
 
         The header alone is not sufficient: a process that dies during an append does not change it.
         """
-        return not self._stale and self.published.is_current() and self.active.file.is_unchanged_since(self.active.size)
+        slot, stop, active = self.header.slot, self.stop, self.active
+        writes = not self._stale and stop.reason is None and stop.unreported is None
+        same = slot is not None and slot.epoch == self.published.state.epoch and slot.epoch % 2 == 0 and not slot.flags
+        return writes and same and not self.header.changed() and active.file.is_unchanged_since(active.size)
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Adds the appends of another process. Returns False after any other change, or if the batches are not as expected.
@@ -153,6 +154,7 @@ class LogWriter:
         """
         if not self._stale:
             self._stale = self.is_catching_up = True  # stay set if anything raises
+            self._bounded = None  # the header will have another process's bound
             self._stale = self.is_catching_up = not self._caught_up(published=published)
         return not self._stale
 
@@ -183,8 +185,9 @@ class LogWriter:
         stop = self.stop
         if stop.reason is not None or stop.unreported is not None:
             stop.check()
-        self._raise_bound(level, size)
-        self._syncs = level.name == "SYNC"
+        if level is not self._bounded or size > limits.APPEND_CHUNK_BYTES:
+            self._raise_bound(level, size)
+        self._send_from = 0 if level.name == "SYNC" else limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
         self._stale = True  # until the append is complete or undone: after an interrupt the log is loaded again
         try:
             for piece in encoded:
@@ -219,9 +222,8 @@ class LogWriter:
         if level.name == "INTERVAL" and self.active.size - self.published.slot.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
         self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
-        slot = self.header.slot
-        assert slot is not None
-        if self._unsynced_bytes > slot.unsynced_bytes:
+        self._bounded = None if level.name == "INTERVAL" or size > limits.APPEND_CHUNK_BYTES else level
+        if self._unsynced_bytes > self.published.slot.unsynced_bytes:
             try:
                 self.header.write_both(unsynced_bytes=self._unsynced_bytes)
             except StorageFailedError as error:
@@ -244,29 +246,25 @@ class LogWriter:
     def _append_one(self, batch: EncodedBatch) -> None:
         """Writes a single batch, in plain Python, which is much faster for one."""
         column = batch.column
-        check_fits_at_all(column[SIZE], self._config, self._directory)
-        now_ms = self._clock.now_ms()
+        self.put_ms = now_ms = self._clock.now_ms()
         active = self.active
-        if not one_fits(active.use(), column, self._config, now_ms):
-            self.roll()
-            active = self.active
-        active.append_one(batch, now_ms, self._send_from())
-        self.put_ms = now_ms
+        if not active.surely_takes(column, now_ms):
+            check_fits_at_all(column[SIZE], self._config, self._directory)
+            if not one_fits(active.use(), column, self._config, now_ms):
+                self.roll()
+                active = self.active
+        active.append_one(batch, now_ms, self._send_from)
         self._counters.bytes += column[SIZE]
         if column[PRODUCER_ID] >= 0:
             active.aborted += self.producers.replay_one(batch)
 
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes and indexes some batches of a piece."""
-        self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from())
+        self._counters.bytes += self.active.append(piece, first, end, now_ms, self._send_from)
         self.put_ms = now_ms
         if piece.table.item(PRODUCER_ID, first) >= 0:
             table = np.ascontiguousarray(piece.table[:, first:end])
             self.active.aborted += self.producers.replay_written(piece.data, table)
-
-    def _send_from(self) -> int:
-        """Returns how many unsent bytes start the write-back: early if a sync follows, in this call or in a roll."""
-        return 0 if self._syncs else limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
 
     def _undo(self) -> None:
         """Cuts off unpublished records, so that the next append begins where this one did.
@@ -311,7 +309,8 @@ class LogWriter:
         except StorageFailedError as error:
             self.break_off(error, "the written records could not be made durable and published")
             raise
-        active.file.after_commit(position, position - before.active_size, self._config.segment_bytes, synced=durable)
+        if durable or active.file.synced:
+            active.file.after_commit(position, position - before.active_size, self._config.segment_bytes, synced=durable)
         self.published.show(state)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
@@ -328,6 +327,7 @@ class LogWriter:
                 segment; then the earlier records are in the log. Any other failure ends writing.
         """
         full, can_undo, self._rolls, self._is_rolling = self.active, True, True, True
+        self._send_from = min(self._send_from, limits.WRITE_BACK_BYTES)
         try:
             self.published.begin_change()
             if not full.file.trim(full.size):
