@@ -22,6 +22,7 @@ from pylog.log.reading import reader, transaction_outcomes
 from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.reading.transaction_outcomes import TransactionEnd
 from pylog.log.state import LogState
+from pylog.record.builder import rows_from_record
 from pylog.record.few import Piece, few_rows
 from pylog.record.types import OpenTransaction, ProducerBatch
 from pylog.segment.segment import LogSegment
@@ -209,8 +210,10 @@ class ReplayedPartition(Generic[Image]):
         """
         clock_ms = self._log.clock.now_ms()
         stamp = clock_ms if now_ms is None else now_ms
-        if len(items) <= limits.FEW_RECORDS:
-            rows: list[Piece] = [few_rows([(stamp, key, value, ()) for key, value in items])]
+        if len(items) == 1:
+            rows: list[Piece] = [rows_from_record(*items[0], None, (), stamp)]
+        elif len(items) <= limits.FEW_RECORDS:
+            rows = [few_rows([(stamp, key, value, ()) for key, value in items])]
         else:
             rows = records_of([(key, value, (), stamp) for key, value in items], clock_ms)
         done = self._log.append(

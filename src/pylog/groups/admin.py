@@ -27,9 +27,10 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.notebook import ShownAsTable, ShownTable
 from pylog.offsets.arguments import checked_group, checked_partition
+from pylog.offsets.commit_records import CommitRecords
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry
-from pylog.offsets.offset_manager import CommitRecords, GroupView, OffsetManager, PartitionLike
+from pylog.offsets.offset_manager import GroupView, OffsetManager, PartitionLike
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_partition_key
 from pylog.record.types import TopicPartition
 from pylog.replayed_partition import KeyValue

@@ -11,7 +11,6 @@ from pylog.arguments import checked_int
 from pylog.clock import Clock, RareCheck
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
-    ClosedError,
     InvalidArgumentError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
@@ -23,6 +22,7 @@ from pylog.fs import FileSystem, join
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_metadata, checked_partition, checked_partitions
+from pylog.offsets.commit_records import AnyRecords, CommitRecords, UncheckedCommits, UncheckedError, key_of, name_of
 from pylog.offsets.deleting import Lines, deletion_lines, tombstones, trace_deletions
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
@@ -32,6 +32,7 @@ from pylog.offsets.schema import (
     OFFSETS_TOPIC,
     format_offset,
     format_partition_key,
+    format_plain_offset,
     group_name,
     offset_key,
     parse_partition_key,
@@ -44,6 +45,7 @@ from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
 Result = TypeVar("Result")
+Given = int | OffsetAndMetadata
 PartitionLike = TopicPartition | tuple[str, int]
 CommitLogs = Mapping[TopicPartition, PartitionLog | UnknownTopicOrPartitionError]  # the error of a partition that does not exist
 
@@ -65,27 +67,6 @@ class GroupView(NamedTuple):
 def view_of(partition: OffsetsPartition, image: Image, name: bytes) -> GroupView:
     """Returns a group as an image of its partition has it."""
     return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), partition.directory)
-
-
-class CommitRecords(NamedTuple):
-    """The records of a commit.
-
-    Attributes:
-        records: the keys and values.
-        logs: those that the offsets are for.
-    """
-
-    records: list[KeyValue]
-    logs: list[PartitionLog]
-
-    def check(self) -> None:
-        """Raises UnknownTopicOrPartitionError if a topic was deleted since the commit was called. Cost: one pread a partition."""
-        for log in self.logs:
-            try:
-                log.end_offset  # noqa: B018 - it raises
-            except ClosedError as error:
-                message = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
-                raise UnknownTopicOrPartitionError(message, path=log.directory) from error
 
 
 class _MembersPossibleError(NonEmptyGroupError):
@@ -128,6 +109,7 @@ class OffsetManager:
         self.accepts_any_offset = False
         self.accepts_without_member = False
         self._topic = OffsetsTopic(manager, config, fs)
+        self._unchecked = UncheckedCommits(manager.known_log, clock)
         self._expiry = RareCheck(config.retention_check_interval_ms)
 
     @property
@@ -146,13 +128,19 @@ class OffsetManager:
         logs: CommitLogs | None = None,
     ) -> None:
         """See `OffsetStore.commit`. `logs` is as for `items`."""
-        items = self.items(group_id, offsets, logs)
-        if items.records:  # no closure and no further check of the name: this path is measured in calls
+        unchecked = None if logs is not None or self.accepts_any_offset else self._unchecked.records(group_id, offsets)
+        try:
+            items = unchecked or self.items(group_id, offsets, logs)
+            if items.records:
+                self._topic.on_partition(group_id, self._commit, group_id, items, durability, make=True)
+        except UncheckedError:
+            self._unchecked.forget()
+            items = self.items(group_id, offsets, logs)
             self._topic.on_partition(group_id, self._commit, group_id, items, durability, make=True)
 
-    def _commit(self, partition: OffsetsPartition, group_id: str, items: CommitRecords, level: Durability | str | None) -> None:
+    def _commit(self, partition: OffsetsPartition, group_id: str, items: AnyRecords, level: Durability | str | None) -> None:
         """Appends. The check for members runs under the partition's lock, but records are read before: threads share a sync."""
-        name = group_id.encode()  # `items` has checked it
+        name = name_of(group_id)
 
         def check() -> None:
             if not partition.has_no_members(name):
@@ -213,19 +201,13 @@ class OffsetManager:
         return found
 
     def _item(
-        self,
-        name: bytes,
-        partition: PartitionLike,
-        given: int | OffsetAndMetadata,
-        now_ms: int,
-        logs: CommitLogs | None,
-        used: list[PartitionLog],
+        self, name: bytes, partition: PartitionLike, given: Given, now_ms: int, logs: CommitLogs | None, used: list[PartitionLog]
     ) -> KeyValue:
         """Returns the record of one offset after checking it. Adds its log to `used`."""
         key = checked_partition(partition)
         if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
             used.append(self._check_in_log(key, given, logs))
-            return _key_of(name, key.topic, key.partition), format_offset(given, b"", None, now_ms)
+            return key_of(name, *key), format_plain_offset(given, now_ms)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
@@ -457,12 +439,6 @@ class OffsetManager:
         It is called again if the topic was deleted at the same time.
         """
         return cast("Result", self._topic.on_partition(group_id, action, make=True))
-
-
-@functools.lru_cache(256, typed=True)
-def _key_of(group: bytes, topic: str, partition: int) -> bytes:
-    """Returns the key of an offset's record. Most groups commit the same partitions again and again."""
-    return offset_key(group, format_partition_key(TopicPartition(topic, partition)))
 
 
 def _groups_in(partition: OffsetsPartition) -> list[bytes]:

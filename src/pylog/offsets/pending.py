@@ -10,9 +10,10 @@ from pylog.config import Durability
 from pylog.errors import FencedMemberError, NonEmptyGroupError
 from pylog.log.partition_log import PartitionLog
 from pylog.offsets.arguments import checked_group
+from pylog.offsets.commit_records import CommitRecords
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.image import Image
-from pylog.offsets.offset_manager import CommitRecords, OffsetManager, PartitionLike, view_of
+from pylog.offsets.offset_manager import OffsetManager, PartitionLike, view_of
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.record.types import OffsetAndMetadata, TopicPartition, TransactionalBatch
