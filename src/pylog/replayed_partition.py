@@ -215,7 +215,7 @@ class ReplayedPartition(Generic[Image]):
         elif len(items) <= limits.FEW_RECORDS:
             rows = [few_rows([(stamp, key, value, ()) for key, value in items])]
         else:
-            rows = records_of([(key, value, (), stamp) for key, value in items], clock_ms)
+            rows = records_of(items, stamp)
         done = self._log.append(
             clock_ms, rows, durability=durability, producer=producer, atomic=atomic, by_owner=True, check=check
         )

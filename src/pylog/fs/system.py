@@ -102,9 +102,12 @@ class OsFile(Descriptor):
 
     def read(self, size: int, position: int) -> bytes:
         try:
-            return _read(self.descriptor, size, position)
+            data = os.pread(self.descriptor, size, position)
+            if data and len(data) < size:  # seldom: here without a further call
+                data += _read(self.descriptor, size - len(data), position + len(data))
         except OSError as error:
             raise _failed("read", error, self._path, position) from error
+        return data
 
     def expect(self, position: int, end: int) -> OsFile:  # noqa: ARG002 - as `File` has it
         return self  # the system reads ahead by itself

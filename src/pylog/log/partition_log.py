@@ -22,6 +22,7 @@ from pylog.errors import (
     PylogError,
     ReadOnlyError,
     RecordTooLargeError,
+    StorageFailedError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Gate, process_id
@@ -183,8 +184,12 @@ class PartitionLog:
     @property
     def end_offset(self) -> int:
         """The offset that the next record will get. Cost: one pread."""
-        is_known = not self._gate.is_shut and (self._is_exclusive or self._refresher.is_writer_current())
-        return self.known.end_offset if is_known else self.snapshot().end_offset
+        writer = None if self._writer is None else self._writer.writer
+        try:
+            is_same = self._is_exclusive or not (writer is None or writer.header.changed() or writer.is_catching_up)
+        except StorageFailedError:  # closed by another thread
+            is_same = False
+        return self.known.end_offset if is_same and not self._gate.is_shut else self.snapshot().end_offset
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 

@@ -230,14 +230,6 @@ class Refresher:
         """Returns whether the follower follows from what the process has loaded last."""
         return owner is None or (owner.loaded is self._followed() and owner.close_count == self._close_count)
 
-    def is_writer_current(self) -> bool:
-        """Returns whether this process writes here, and no other process has changed the log since. No lock. Cost: one pread."""
-        writer = None if self._writer is None else self._writer.writer
-        try:
-            return writer is not None and not (writer.header.changed() or writer.is_catching_up)
-        except StorageFailedError:  # closed by another thread
-            return False
-
     # ---- refreshes -----------------------------------------------------------------------------------------------------------
 
     def state(self, *, wait: bool = False, committed: bool = False) -> LogState:
