@@ -35,6 +35,11 @@ WRONG: Final[dict[str, Callable[[pylog.Store], object]]] = {
     "times of a list": lambda store: consuming(store, lambda each: each.offsets_for_times([("t", 0)])),  # type: ignore[arg-type]
     "a callback is text": lambda store: consuming(store, lambda each: each.commit_async(callback="x")),  # type: ignore[arg-type]
     "a key has a lone surrogate": lambda store: store.log("t").append(b"x", "\ud800"),  # type: ignore[arg-type]
+    "a file system is a number": lambda _: pylog.open("/s", fs=5),  # type: ignore[arg-type]
+    "a clock is a number": lambda _: pylog.open("/s", fs=MemoryFileSystem(), clock=5),  # type: ignore[arg-type]
+    "an answer is a number": lambda _: pylog.open("/s", fs=MemoryFileSystem(), committed=5),  # type: ignore[arg-type]
+    "offsets are nothing": lambda _: pylog.open("/s", fs=MemoryFileSystem(), offsets=0),  # type: ignore[arg-type]
+    "transactions are a list": lambda _: pylog.open("/s", fs=MemoryFileSystem(), transactions=[]),  # type: ignore[arg-type]
     "columns are a number": lambda _: pylog.read_table("/s", "t", columns=5),  # type: ignore[arg-type]
 }
 

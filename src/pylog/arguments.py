@@ -71,6 +71,26 @@ def check_callable(name: str, value: object, advice: str = "") -> None:
         raise InvalidTypeError(f"{name}={value!r} cannot be called{advice}")
 
 
+def check_method(name: str, value: object, method: str, what: str) -> None:
+    """Refuses an object of a wrong type, which lacks a method.
+
+    Args:
+        name: the argument's name.
+        value: its value; None passes.
+        method: a method that objects of the right type have.
+        what: what the argument must be.
+
+    Raises:
+        InvalidTypeError: it is something else.
+
+    >>> check_method("clock", 5, "monotonic", "a clock, such as pylog.clock.ManualClock")
+    Traceback (most recent call last):
+    pylog.errors.InvalidTypeError: clock=5 is not a clock, such as pylog.clock.ManualClock
+    """
+    if value is not None and not callable(getattr(value, method, None)):
+        raise InvalidTypeError(f"{name}={value!r} is not {what}")
+
+
 def items_of(name: str, value: object, what: str) -> tuple[Any, ...]:
     """Returns the items of a list or of another iterable.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from pylog import limits
 from pylog.archive.settings import check_restored
+from pylog.arguments import check_callable, check_method
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TransactionsConfig
 from pylog.errors import InvalidArgumentError, ReadOnlyError
@@ -97,6 +98,9 @@ def open_store(
     ...     store.topics()
     {}
     """
+    check_method("fs", fs, "check_directory", "a file system, such as pylog.testing.MemoryFileSystem()")
+    check_method("clock", clock, "monotonic", "a clock, such as pylog.clock.ManualClock(0)")
+    check_callable("committed", committed, "; give a function of a group and a partition")
     options = StoreOptions(
         mode=mode,
         durability=Durability.of(durability),
@@ -105,8 +109,8 @@ def open_store(
         lock_timeout_ms=lock_timeout_ms,
         tick_interval_ms=tick_interval_ms,
         committed=committed,
-        offsets=offsets or StoreOptions.offsets,
-        transactions=transactions or StoreOptions.transactions,
+        offsets=StoreOptions.offsets if offsets is None else offsets,
+        transactions=StoreOptions.transactions if transactions is None else transactions,
         archive=None if type(archive).__name__ == "KafkaTier" else archive,
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
