@@ -262,3 +262,29 @@ def test_a_reader_whose_topic_is_deleted_is_told_so_before_it_is_given_a_record_
     for number in range(2):
         offset = world.store.offsets.position("g", ("t", number))
         assert offset is None or offset <= sum(each[1] == number for each in read)
+
+
+class Iterating(Told):
+    """A listener that reads on by itself."""
+
+    consumer: Consumer
+    read: list[Spot]
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        super().on_partitions_assigned(assigned)
+        if len(self.told) > 1:
+            self.read += [spot(next(self.consumer)), spot(next(iter(self.consumer)))]
+
+
+def test_a_listener_that_iterates_between_two_records_of_an_iteration_gets_the_next_ones(world: World) -> None:
+    listener = Iterating()
+    listener.read = []
+    listener.consumer = consumer = world.plain(listener)
+    for number, record in enumerate(consumer):
+        listener.read.append(spot(record))
+        world.clock.advance(1_000)
+        if number == 3:
+            world.store.create_topic("t2")
+            world.append("t2")
+    assert listener.words.count("assigned") >= 2
+    assert sorted(listener.read) == [(*each, offset) for each in (("t", 0), ("t", 1), ("t2", 0)) for offset in range(RECORDS)]

@@ -138,7 +138,7 @@ class Polling:
             self.check()
         while True:
             yield self.fetched
-            if not self._fetch(self.timeout_ms, self._core):
+            if not self._fetch(self.timeout_ms, self._check_in_between):
                 return
 
     def next_record(self) -> Record[Any, Any]:
@@ -147,7 +147,7 @@ class Polling:
             self.check()
         for record in self.fetched:
             return record
-        if not self._fetch(self.timeout_ms, self._core):
+        if not self._fetch(self.timeout_ms, self._check_in_between):
             raise StopIteration
         return next(self.fetched)
 
@@ -158,11 +158,19 @@ class Polling:
         """
         return self._fetch(self.timeout_ms if timeout_ms is None else timeout_ms, None)
 
-    def _fetch(self, wait_ms: float | None, checking: ConsumerCore | None) -> bool:
+    def _fetch(self, wait_ms: float | None, check: Callable[[], None] | None) -> bool:
         with self._core.guard, self._core.steps:  # to the end, so that the positions still match the records
             found = self._collected(math.inf if wait_ms is None else wait_ms, None, arrow=False)
-            self.fetched = _one_by_one(found, checking, self._clock)
+            self.fetched = _one_by_one(found, self._core, check, self._clock)
             return bool(found)
+
+    def _check_in_between(self) -> None:
+        """Does the due work while `fetched` runs. A listener, or another thread, that iterates meanwhile must not ask it."""
+        held, empty = self.fetched, iter(())
+        self.fetched = empty
+        self._core.check_in_iteration()
+        if self.fetched is empty:
+            self.fetched = held
 
     def next_in_hand(self) -> Record[Any, Any] | None:
         """Returns the next fetched record of the iteration; None if it must fetch more."""
@@ -199,13 +207,21 @@ def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
     return [each for each in found if len(each.fetched.records)]
 
 
-def _one_by_one(found: list[PartitionRecords], checking: ConsumerCore | None, clock: Clock) -> Iterator[Record[Any, Any]]:
+def _one_by_one(
+    found: list[PartitionRecords], core: ConsumerCore, check: Callable[[], None] | None, clock: Clock
+) -> Iterator[Record[Any, Any]]:
     """Returns records for iteration, which moves the position with each one."""
-    return chain.from_iterable([_of_one(assigned, fetched, assigned.position, checking, clock) for assigned, fetched in found])
+    checks = core, check, clock
+    return chain.from_iterable([_of_one(assigned, fetched, assigned.position, *checks) for assigned, fetched in found])
 
 
 def _of_one(
-    assigned: AssignedPartition, fetched: FetchedRecords, at: int | None, checking: ConsumerCore | None, clock: Clock
+    assigned: AssignedPartition,
+    fetched: FetchedRecords,
+    at: int | None,
+    core: ConsumerCore,
+    check: Callable[[], None] | None,
+    clock: Clock,
 ) -> Iterator[Record[Any, Any]]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
 
@@ -213,7 +229,10 @@ def _of_one(
     only generator that runs for each record: another one around it would take a fifth of an iteration.
 
     Args:
-        checking: does the work that is due between two records; None if the caller sees to that.
+        assigned, fetched, at: the partition, its records, and its position before them.
+        core: tells when a check is due.
+        check: does the work that is due between two records; None if the caller sees to that.
+        clock: of the checks.
     """
     epoch, now = fetched.leader_epoch, clock.monotonic
     for record in fetched.records:
@@ -222,8 +241,8 @@ def _of_one(
         assigned.position = at = record.offset + 1
         assigned.leader_epoch = epoch
         yield record
-        if checking is not None and now() >= checking.check_at:
-            checking.check_in_iteration()
+        if check is not None and now() >= core.check_at:
+            check()
     if assigned.is_next(at):
         assigned.move_past(fetched)
 
