@@ -44,7 +44,13 @@ def many(path: Path) -> None:
     with pylog.open(path, mode="r") as store:
         watch = measures_of(store).watch()
         browser = Browser(made_application(watch, token=None))
-        for name, page in (("first page", "/"), ("all groups", "/groups"), ("refresh", "/")):
+        for name, page in (
+            ("first page", "/"),
+            ("all groups", "/groups"),
+            ("refresh", "/"),
+            ("first scrape", "/metrics"),
+            ("scrape", "/metrics"),
+        ):
             begun = time.process_time()
             browser.get(page)
             say(f"{TOPICS * PARTITIONS:,} partitions, {GROUPS} groups: {name} {time.process_time() - begun:.2f} s of CPU")

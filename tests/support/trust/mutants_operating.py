@@ -54,6 +54,22 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         why="A search loses the matches of a read that do not fit on its page.",
     ),
     Mutant(
+        name="hidden_values_are_searched",
+        file="pylog/ui/matching.py",
+        text="    if query.in_values:\n        found = ",
+        replacement="    if True:\n        found = ",
+        tests=("tests/ui/test_shown.py::test_a_window_that_hides_values_shows_keys_and_sizes_and_says_so",),
+        why="A search tells what is in values that are hidden.",
+    ),
+    Mutant(
+        name="silent_clients_stay",
+        file="pylog/ui/server.py",
+        text="        if is_idle and self._seen == (self.cycle, True):\n",
+        replacement="        if False:\n",
+        tests=("tests/ui/test_beside.py::test_silent_clients_keep_no_other_client_out",),
+        why="Connections without a request keep others out of the window.",
+    ),
+    Mutant(
         name="searches_have_no_bound",
         file="pylog/ui/window.py",
         text="    if not slots.acquire(timeout=_PATIENCE_S):\n",
