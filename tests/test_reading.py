@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
+from pylog.testing import MemoryFileSystem
 from support.golden.data import case
 
 ROWS = 1000
@@ -151,3 +153,42 @@ def test_the_partitions_that_are_there_are_read_whatever_their_numbers(tmp_path:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     table = pylog.read_table(tmp_path, "t")
     assert list(zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True)) == [(1, b"p1"), (3, b"p3")]
+
+
+def in_memory(*values: bytes | None) -> MemoryFileSystem:
+    """A file system with a store `/s`, whose topic `orders` has these values."""
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs) as store:
+        store.create_topic("orders")
+        store.log("orders").append_many([*values])
+    return fs
+
+
+def test_a_table_and_its_batches_are_read_from_another_file_system() -> None:
+    fs = in_memory(b"paid")
+    assert pylog.read_table("/s", "orders", fs=fs)["value"].to_pylist() == [b"paid"]
+    assert pylog.read_batches("/s", "orders", fs=fs).read_all().num_rows == 1
+
+
+def test_values_are_deserialized_into_a_column_of_their_type_and_null_stays_null() -> None:
+    fs = in_memory(b'{"cents": 5}', None, b'{"cents": 7}')
+    table = pylog.read_table("/s", "orders", columns=["value", "offset"], deserialize=json.loads, fs=fs)
+    assert table.schema.field("value").type == pa.struct([("cents", pa.int64())])
+    assert table.to_pylist() == [
+        {"value": {"cents": 5}, "offset": 0},
+        {"value": None, "offset": 1},
+        {"value": {"cents": 7}, "offset": 2},
+    ]
+    assert pylog.read_table("/s", "orders", start=0, end=0, partition=0, deserialize=json.loads, fs=fs).num_rows == 0
+
+
+def test_what_cannot_be_deserialized_is_refused_in_a_sentence() -> None:
+    fs = in_memory(b"5", b'"five"')
+    with pytest.raises(pylog.InvalidArgumentError, match="have no common Arrow type"):
+        pylog.read_table("/s", "orders", deserialize=json.loads, fs=fs)
+    with pytest.raises(pylog.InvalidArgumentError, match="'value', which is not in columns"):
+        pylog.read_table("/s", "orders", columns=["key"], deserialize=json.loads, fs=fs)
+    with pytest.raises(pylog.InvalidTypeError, match="deserialize=5 cannot be called"):
+        pylog.read_table("/s", "orders", deserialize=5, fs=fs)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):  # its own error
+        pylog.read_table("/s", "orders", deserialize=lambda value: len(value) // 0, fs=fs)
