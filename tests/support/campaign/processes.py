@@ -187,7 +187,7 @@ class Child:
         self.died = time.monotonic_ns()
         os.close(self._ready)
         code = os.waitstatus_to_exitcode(status)
-        if code not in (0, -signal.SIGKILL):
+        if code not in (0, -signal.SIGKILL, -signal.SIGALRM):
             raise CampaignError(f"{self.name} ended with status {code}; its trace is on stderr")
         self.was_killed = code != 0
 

@@ -32,6 +32,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "members of a group that copy in transactions, killed, stopped and replaced: each record once",
     ),
+    "deaths": ("transaction_kills:run", {}, "a process that writes transactions, killed at any moment or step, or fenced"),
     "bank": ("bank:run", {}, "transfers in transactions by processes that are killed: each snapshot has the same total"),
     "histories": (
         "transaction_traffic:run",
