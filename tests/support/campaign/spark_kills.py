@@ -67,6 +67,39 @@ def run(seed: int, *, kills: int) -> dict[str, Any]:
     return {"seed": seed, "kills": kills, **total, "seconds": round(time.monotonic() - began, 1)}
 
 
+def run_two(seed: int) -> dict[str, Any]:
+    """Starts a second driver of a query while the first one works, kills one of them at a moment of a micro-batch, and compares.
+
+    The second one may write, or be refused by Spark or by pylog, and so may the first one.
+
+    Args:
+        seed: decides when and which.
+
+    Returns:
+        The moment, which driver was killed, and which ones had ended by themselves.
+
+    Raises:
+        CampaignError: as `run`.
+    """
+    root, rng = new_directory("spark-two"), random.Random(seed)
+    fill(root / "store", 40 * LIMIT)
+    drivers: list[subprocess.Popen[str]] = []
+    moment, victim = rng.choice(MOMENTS), rng.randrange(2)
+    try:
+        drivers += [start(root, LIMIT), start(root, LIMIT)]
+        wait_for(moment, root, rng, lambda: any(driver.poll() is None for driver in drivers))
+        ended = [number for number, driver in enumerate(drivers) if driver.poll() is not None]
+        _kill(drivers[victim], whole=rng.random() < 0.5)
+        append_elsewhere(root / "store", rng, total := Counter[str]())
+    finally:
+        for driver in drivers:
+            _kill(driver, whole=True)
+    finish(root)
+    compare(root / "store", total["others"], f"seed {seed}, in {root}")
+    shutil.rmtree(root)
+    return {"seed": seed, "moment": moment, "killed": victim, "ended": ended}
+
+
 def fill(path: Path, rows: int) -> None:
     """The source: rows that say where they are, some without a key; and an empty copy."""
     with pylog.open(path) as store:
@@ -195,10 +228,16 @@ def compare(path: Path, others: int, where: str) -> None:
     with pylog.open(path) as store:
         source = [record.value for number in range(PARTITIONS) for record in store.log("source", number).records()]
         logs = [[record.value for record in store.log("copy", number).records()] for number in range(PARTITIONS + 1)]
+        committed = [
+            [record.value for record in store.log("copy", number).records(isolation_level="read_committed")]
+            for number in range(PARTITIONS + 1)
+        ]
         if not store.check().ok or not store.verify(records=True).ok:
             raise CampaignError(f"{where}: the store is damaged")
         left = [entry.name for entry in path.iterdir() if entry.name.startswith("pylog-staging")]
     copied = Counter(value for log in logs for value in log)
+    if logs != committed:
+        raise CampaignError(f"{where}: committed reading has {sum(map(len, committed))} rows of {sum(map(len, logs))}")
     if copied != Counter(source) + Counter({b"other": others}):
         lost, doubled = Counter(source) - copied, copied - Counter(source)
         raise CampaignError(
