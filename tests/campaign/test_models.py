@@ -12,6 +12,7 @@ from support.campaign.disk_machine import DiskMachine
 from support.campaign.log_machine import LogMachine
 from support.campaign.processes import new_seed
 from support.campaign.store_machine import StoreMachine
+from support.campaign.transaction_machine import TransactionMachine
 
 EXAMPLES, STEPS = 50 * int(os.environ.get("PYLOG_TIMES", "1")), 50  # PYLOG_TIMES=20: that many times as long
 CHOSEN = "PYLOG_SEED" in os.environ  # other steps than each time: those of a seed
@@ -24,6 +25,18 @@ def test_every_order_of_steps_leaves_what_the_model_promises(machine: type[LogMa
         models.seeded(machine, str(new_seed()), examples, STEPS)
     else:
         run_state_machine_as_test(machine, settings=models.ordinary(examples, STEPS))
+
+
+@pytest.mark.pair("aborted transactions", "crash", "second process")
+@pytest.mark.pair("aborted transactions", "truncation")
+@pytest.mark.pair("aborted transactions", "delete_records")
+@pytest.mark.pair("aborted transactions", "compaction")
+@pytest.mark.pair("aborted transactions", "option change")
+def test_snapshots_have_what_is_committed_in_every_order_of_steps() -> None:
+    if CHOSEN:
+        models.seeded(TransactionMachine, str(new_seed()), EXAMPLES // 5, STEPS // 2)
+    else:
+        run_state_machine_as_test(TransactionMachine, settings=models.ordinary(EXAMPLES // 5, STEPS // 2))
 
 
 @pytest.mark.pair("retention by time", "timestamps", "second process")

@@ -13,8 +13,14 @@ from support.campaign.disk_machine import DiskMachine
 from support.campaign.log_machine import LogMachine
 from support.campaign.processes import CampaignError
 from support.campaign.store_machine import StoreMachine
+from support.campaign.transaction_machine import TransactionMachine
 
-MACHINES: Final[dict[str, type[RuleBasedStateMachine]]] = {"log": LogMachine, "store": StoreMachine, "disk": DiskMachine}
+MACHINES: Final[dict[str, type[RuleBasedStateMachine]]] = {
+    "log": LogMachine,
+    "store": StoreMachine,
+    "disk": DiskMachine,
+    "transactions": TransactionMachine,
+}
 _EXAMPLES: Final = 4  # of one machine, before the time is looked at
 _STEPS: Final = 100
 
@@ -33,7 +39,7 @@ def ordinary(examples: int, steps: int) -> settings:
 
 
 def run(seed_given: int, seconds: float) -> dict[str, Any]:
-    """Lets both machines take random steps until the time is over.
+    """Lets the machines take random steps until the time is over.
 
     Args:
         seed_given: decides all steps.
