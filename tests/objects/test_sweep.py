@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from pylog.archive.sweeping import sweep
 from pylog.archive.verifying import verify_archive
 from pylog.clock import ManualClock
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, ObjectStoreError
+from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.layout import SWEEPS, ArchivedPartition, new_segment_id, segment_key, version_key
 from pylog.objects.manifest import encode
 from pylog.objects.versions import Versions, manifests_of, store_manifests
+from support.cli import call
 from support.objects import AFTER, BEFORE, MemoryObjects, every_url
 
 NOW = 1_700_000_000_000
@@ -262,6 +265,28 @@ def test_a_clock_that_is_ahead_deletes_nothing_early(scene: Scene) -> None:
         orphans = scene.orphan(store)
     assert sweep(URL, clock=ManualClock(NOW + 400 * DAY)).objects == ()
     assert set(orphans) <= set(scene.memory.objects)
+
+
+def test_the_command_shows_a_plan_and_deletes_with_execute(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    with pylog.open(tmp_path / "shop") as store:
+        store.create_topic("orders")
+        store.archive(str(archive))
+        archived = ArchivedPartition("orders", store.topic("orders").id or "", 0)
+    key = segment_key(archived, 0, new_segment_id(), ".log")
+    DirectoryObjects(str(archive)).put_new(key, b"left")
+    os.utime(archive / key, (0, 0))
+    plan = call("sweep", archive)
+    assert (plan.code, key in plan.text, ORPHAN in plan.text) == (0, True, True)
+    assert "--execute would delete 1 objects, 4 B" in plan.text
+    assert (archive / key).exists()
+    done = call("sweep", archive, "--grace", "P1D", "--history", "P0D", "--execute", "--json")
+    assert done.json["objects"] == [{"object": key, "bytes": 4, "reason": ORPHAN}]
+    assert (done.json["executed"], done.json["left"], (archive / key).exists()) == (True, [], False)
+    assert "deleted 0 objects" in call("sweep", archive, "--execute").text
+    refused = call("sweep", archive, "--grace", "PT1M")
+    assert (refused.code, "grace_ms=60000 is not" in refused.complaints) == (2, True)
+    assert "has no archive" in call("sweep", tmp_path / "none").complaints
 
 
 # ---- crashes and other processes -----------------------------------------------------------------------------------------------
