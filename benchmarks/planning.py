@@ -3,6 +3,9 @@
 The files are real names in real directories, with real batch headers and indexes, but the records are holes, and the partitions
 are hard links to one another (see tests/support/faults/sparse_log.py). What planning asks for is there, and the page cache has
 it. It takes minutes to make them all: only a full run does.
+
+Then the same of an archive, which is a catalogue only: a plan reads nothing else. It is made in seconds, so that every run but a
+quick one has all of it: a million segments.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PARTITIONS = 10_000
 SEGMENTS = 100
 LIMIT_SECONDS = 10  # for all partitions
+ARCHIVE_MIB = 512
 CHILD = """
 import json, pickle, resource, sys, time
 from pylog.spark.options import read_options
@@ -56,7 +60,23 @@ def run(settings: Settings) -> None:
     _list(directory)  # so that all names are in memory for the bare listing, as they are for the plan
     bare = seconds(lambda: _list(directory))
     for name, size in (("1 GiB", 1 << 30), ("128 MiB, the default", 128 << 20)):
-        _report(settings, name, _planned(directory, size), partitions, bare)
+        _report(settings, name, _planned(str(directory), size), partitions, bare)
+    _report_archive(settings)
+
+
+def _report_archive(settings: Settings) -> None:
+    from support.bench.made_catalogue import make_catalogue
+
+    partitions = PARTITIONS if settings.size is not Size.QUICK else PARTITIONS // 20
+    directory = Path(settings.directory) / "archive"
+    make_catalogue(directory, partitions=partitions, segments=SEGMENTS)
+    found = _planned(f"file://{directory}", 1 << 30)
+    work = f"plan of an archive's {partitions:,} partitions, {partitions * SEGMENTS:,} segments, tasks of 1 GiB"
+    rows = (("processor time", "s", "cpu", LIMIT_SECONDS), ("peak resident memory", "MiB", "MiB", ARCHIVE_MIB))
+    for what, unit, name, limit in rows:
+        settings.report(
+            Row(part="plan", work=f"{work}: {what}", unit=unit, measured=Sample((found[name],)), target=at_most(limit))
+        )
 
 
 def _list(directory: Path) -> int:
@@ -68,8 +88,8 @@ def _list(directory: Path) -> int:
     return total
 
 
-def _planned(directory: Path, size: int) -> dict[str, float]:
-    child = [sys.executable, "-c", CHILD, str(directory), str(size)]
+def _planned(path: str, size: int) -> dict[str, float]:
+    child = [sys.executable, "-c", CHILD, path, str(size)]
     done = subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
