@@ -36,7 +36,7 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 _AGAIN = "no workload tries a deletion again on a full disk: tests/test_store.py does, and sees the order of the calls"
 
 _COPIES = "only the backup before a repair copies whole files: tests/tools make its calls fail"
-_RESTORE = "no workload restores an archive: tests/objects/test_archive.py stops one at each request; no test loses power in one"
+_RESTORE = "no workload restores an archive: tests/objects/test_restore_crash.py loses power at each moment of one"
 _OBJECTS = "where the system has no links: an archive in a directory there is tried by no workload"
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
 
