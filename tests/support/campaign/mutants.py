@@ -37,6 +37,7 @@ _AGAIN = "no workload tries a deletion again on a full disk: tests/test_store.py
 
 _COPIES = "only the backup before a repair copies whole files: tests/tools make its calls fail"
 _RESTORE = "no workload restores an archive: tests/objects/test_restore_crash.py loses power at each moment of one"
+_EMPTY = "the name of an empty last segment, which opening makes again unless the log was empty up to its end"
 _OBJECTS = "where the system has no links: an archive in a directory there is tried by no workload"
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
 
@@ -45,10 +46,10 @@ _OF_ARCHIVES = {
     "rename 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
     "sync 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
     "sync_directory 1 in pylog.restoring._Restore._begin": _RESTORE,
-    "sync_directory 1 in pylog.restoring._Restore._restore": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore._restore": _EMPTY,
     "sync_directory 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
     "sync_directory 1 in pylog.restoring._Restore.run": _RESTORE,
-    "sync_directory 2 in pylog.restoring._Restore._restore": _RESTORE,
+    "sync_directory 2 in pylog.restoring._Restore._restore": "the files of the root are written next, in that directory",
 }
 
 # Calls that nobody misses, by their place and their number there: what does the same for a crash.
