@@ -36,6 +36,7 @@ BENCHMARKS = {
     "spark": "P11: Spark batch read",
     "spark_codecs": "P11: Spark batch read of compressed topics",
     "planning": "planning a Spark read of 20 TB in 2,000 partitions, with --full of 100 TB in 10,000",
+    "objects": "archiving, restoring and reading by URL on S3Proxy; appends beside an archiver",
     "stream": "P11: a Spark stream against a batch read",
     "spark_write": "P11: Spark batch write",
     "worker": "P11: one Spark task in a new Python worker: its first batch, its memory",
@@ -46,7 +47,7 @@ BENCHMARKS = {
     "growth": "lookups and appends against the size of the log",
     "memory": "P14: memory of a scan of 2 GiB",
 }
-NEEDS_JAVA = {"broker", "spark", "spark_codecs", "stream", "spark_write", "connector"}
+NEEDS_JAVA = {"broker", "objects", "spark", "spark_codecs", "stream", "spark_write", "connector"}
 NOT_QUICK = {"broker", "connector", "stream"}  # they start JVMs again and again; one more fetches 450 MB the first time
 REGRESSED = 1  # the exit status when a ratio is worse than the kept one
 FAILED = 3  # the exit status when a benchmark failed; argparse has 2

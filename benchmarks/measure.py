@@ -161,7 +161,9 @@ class Settings:
     def report_ratio(self, part: str, work: str, unit: str, measured: Sample, rival: str, rivals: Sample, **more: Any) -> None:
         """Reports figures next to a rival's of the same rounds, and their ratio. `more` has other fields of `Row`."""
         ratio = measured.over(rivals)
-        self.report(Row(part, work, unit, measured, rival=rival, rival_measured=rivals, ratio=ratio, **more))
+        self.report(
+            Row(part=part, work=work, unit=unit, measured=measured, rival=rival, rival_measured=rivals, ratio=ratio, **more)
+        )
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -43,7 +43,7 @@ _S3PROXY_SETTINGS: Final = f"""s3proxy.authorization=aws-v2-or-v4
 s3proxy.identity={USER}
 s3proxy.credential={SECRET}
 s3proxy.endpoint=http://127.0.0.1:0
-jclouds.provider=transient-nio2
+jclouds.provider=filesystem-nio2
 jclouds.identity=unused
 jclouds.credential=unused
 jclouds.endpoint=http://127.0.0.1
@@ -150,7 +150,8 @@ def _moto(cache: Path, directory: Path) -> Iterator[ObjectServer]:
 
 @contextlib.contextmanager
 def _s3proxy(cache: Path, directory: Path) -> Iterator[ObjectServer]:
-    (directory / "s3proxy.conf").write_text(_S3PROXY_SETTINGS)
+    (directory / "objects").mkdir()
+    (directory / "s3proxy.conf").write_text(f"{_S3PROXY_SETTINGS}jclouds.filesystem.basedir={directory / 'objects'}\n")
     (directory / "logback.xml").write_text(_S3PROXY_LOG)
     java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
     quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-Dlogback.configurationFile=logback.xml"]
