@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import pylog
-from pylog import Durability
+from pylog import Durability, limits
 from pylog.clock import ManualClock
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import CODEC_NAMES
@@ -237,6 +237,22 @@ def test_any_records_in_any_batching_read_back_from_anywhere(configuration: dict
 
 
 # ---- derived files -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_record_of_many_chunks_has_its_own_headers() -> None:
+    count = 2 * limits.RECORD_CHUNK_ROWS + 700
+    given = [Given(b"v", b"%d" % i, tuple((f"h{j}", b"%d" % i if j % 2 else None) for j in range(i % 4))) for i in range(count)]
+    with directory() as path, opened(path) as store:
+        store.create_topic(TOPIC)
+        log = store.log(TOPIC)
+        for first in range(0, count, 500):
+            append(log, "many", given[first : first + 500])
+        expected = [(each.key, each.headers) for each in given]
+        assert [(record.key, record.headers) for record in log.records()] == expected
+        assert [(record.key, record.headers) for record in log.records(777, count - 3)] == expected[777:-3]
+        with store.consumer(TOPIC, auto_offset_reset="earliest", max_poll_records=700, consumer_timeout_ms=0) as consumer:
+            polled = [record for records in consumer.poll().values() for record in records]
+            assert [(record.key, record.headers) for record in [*polled, *consumer]] == expected
 
 
 def garble(path: Path, how: str, seed: int) -> None:

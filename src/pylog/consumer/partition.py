@@ -25,7 +25,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.record.arrays import numbers_of
-from pylog.record.records import RECORD_COLUMNS, records_of
+from pylog.record.records import RECORD_COLUMNS, RecordColumns, columns_of, records_in
 from pylog.record.types import Record, TopicPartition
 from pylog.serializers import Conversion, conversion_of
 from pylog.topics.kept import IsDeleted
@@ -139,6 +139,7 @@ class FetchBuffer:
         self._pieces: deque[CompletedFetch] = deque()
         self._row = 0  # of the first piece: the next one to return
         self._epochs: NDArray[np.int32] = np.empty(0, np.int32)  # of the first piece
+        self._columns: RecordColumns | None = None  # of the first piece, once rows of it were returned as objects
         self._chunk: list[Record] = []  # rows of the first piece as objects, up to row `_chunk_end`
         self._chunk_end = 0
 
@@ -163,7 +164,7 @@ class FetchBuffer:
     def _begin_piece(self) -> None:
         """Prepares the first piece. A piece without records only moves the position."""
         self._row = self._chunk_end = 0
-        self._chunk = []
+        self._chunk, self._columns = [], None
         frame = self._pieces[0].frame if self._pieces else None
         if frame is not None:
             self._epochs = numbers_of(frame.column(len(RECORD_COLUMNS)), np.int32)
@@ -214,7 +215,8 @@ class FetchBuffer:
         """Converts the next rows of one leader epoch to objects."""
         epochs = self._epochs[self._row : self._row + limits.RECORD_CHUNK_ROWS]
         rows = len(epochs) if epochs[0] == epochs[-1] else int(np.argmax(epochs != epochs[0]))
-        plain = records_of(frame.slice(self._row, rows).select(list(RECORD_COLUMNS)), *self.partition)
+        self._columns = self._columns or columns_of(frame)
+        plain = records_in(self._columns, self._row, rows, *self.partition)
         self._chunk = self._deserializers.apply(plain)
         self._chunk_end = self._row + len(self._chunk)
 

@@ -166,6 +166,8 @@ class Gate:
             self.check()
             yield chunk
             self.check()
+            held.records = []
+            del chunk  # freed before the next one is made, which then takes its memory: the processor's cache still has it
 
 
 class _Chunk:
