@@ -47,7 +47,7 @@ _OF_ARCHIVES = {
     "sync 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
     "sync_directory 1 in pylog.restoring._Restore._begin": _RESTORE,
     "sync_directory 1 in pylog.restoring._Restore._restore": _EMPTY,
-    "sync_directory 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
+    "sync_directory 1 in pylog.restoring._Restore._restore_segment": "the directory is synced once more after its last segment",
     "sync_directory 1 in pylog.restoring._Restore.run": _RESTORE,
     "sync_directory 2 in pylog.restoring._Restore._restore": "the files of the root are written next, in that directory",
 }
