@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -329,3 +330,29 @@ def test_an_instance_that_stands_still_in_its_commit_does_not_take_the_numbers_o
     found = committed(store, "out")
     assert found == sorted([b"newer", b"newest", b"last", *([b"older"] if ends == "commit" else [])])
     newer.close()
+
+
+@pytest.mark.parametrize("ends_by", ["commit", "abort"])
+@pytest.mark.pair("delete_records", "aborted transactions", "roll")
+def test_a_log_that_begins_inside_an_ended_transaction_verifies_clean(tmp_path: Path, ends_by: str) -> None:
+    with pylog.open(tmp_path, durability="os") as store:
+        store.create_topic("t", segment_bytes=200, retention_ms=-1)
+        store.create_topic("other", retention_ms=-1)
+        log = store.log("t")
+        transaction = store.transaction("id")
+        transaction.append("other", b"x")  # so that it has markers
+        for _ in range(6):
+            transaction.append_many("t", [b"x" * 60, b"x" * 60])
+            transaction.flush()
+        getattr(transaction, ends_by)()
+        bases = [segment.base_offset for segment in log.segments]
+        assert len(bases) > 2
+        log.append(b"after")
+        log.delete_records(bases[2])
+        report = store.verify()
+        assert report.ok, report.findings
+    with pylog.open(tmp_path) as store:
+        assert store.verify().ok
+        assert store.check().ok
+        kept = [record.offset for record in store.log("t").records(isolation_level="read_committed")]
+        assert len(kept) == (13 - bases[2] if ends_by == "commit" else 1)

@@ -254,8 +254,7 @@ class LogSegment:
                 start, chunk = position, self.file().read(position, min(_HEADERS, self.size - position)).data
             if len(chunk) < HEADER_SIZE:
                 return False  # the name now belongs to another, shorter file
-            head = HEADER.unpack_from(chunk, position - start)
-            base, length, magic, delta, largest = head[0], head[1], head[3], head[6], head[8]
+            base, length, _, magic, _, _, delta, _, largest, *_ = HEADER.unpack_from(chunk, position - start)
             if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
                 return magic in (0, 1)
             if base + delta >= entry.offset:

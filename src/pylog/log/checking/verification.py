@@ -253,7 +253,8 @@ class _ProducerWatch:
             self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return
         index, _ = kinds.TRANSACTIONS.parsed(data or b"", path, segment.base_offset)
-        known = {entry[:3] for entry in index.entries if entry.first_offset >= self._start}
+        whole = [entry for entry in index.entries if entry.last_offset >= self._start]
+        known = {(entry.producer_id, max(entry.first_offset, self._start), entry.last_offset) for entry in whole}
         found = {entry[:3] for entry in aborted}
         wrong = sorted(known ^ found if segment.sealed else known - found)
         if wrong:
@@ -269,15 +270,15 @@ class _ProducerWatch:
             snapshot = read_snapshot(self._partition.fs, self._partition.directory, offset)
         except PylogError:
             return  # `check_files` reports it
-        known = {producer.producer_id: _facts_of(producer) for producer in self._state.producers}
+        known = {producer.producer_id: self._facts_of(producer) for producer in self._state.producers}
         for producer in [] if snapshot is None else snapshot.producers:
             unknown = producer.producer_id not in known and producer.last_offset < self._start
-            if not unknown and known.get(producer.producer_id) != _facts_of(producer):
+            if not unknown and known.get(producer.producer_id) != self._facts_of(producer):
                 message = f"has other values for producer {producer.producer_id} than its batches"
                 self._findings.append(about("derived", path, message, offset=offset))
                 return
 
-
-def _facts_of(producer: Producer) -> tuple[int, ...]:
-    """Returns the fields that a snapshot and a replay must agree on; a replay may not have the start of an old transaction."""
-    return producer.epoch, producer.last_sequence, producer.last_offset, producer.transaction_first_offset
+    def _facts_of(self, producer: Producer) -> tuple[int, ...]:
+        """Returns the fields that a snapshot and a replay must agree on; a replay lacks the start of an old transaction."""
+        first = producer.transaction_first_offset
+        return producer.epoch, producer.last_sequence, producer.last_offset, max(first, self._start) if first >= 0 else first
