@@ -72,10 +72,10 @@ class TierFolders:
         partition = parse_partition_directory(name)
         if partition is None or local_start is None:
             return {}
-        told = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
+        recorded = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
         directory = join(self._root, name)
         topic_id, epochs = read_topic_id(self._fs, directory), read_epochs(self._fs, directory) or []
-        start = told if told is not None else epochs[0].start_offset if epochs else local_start
+        start = recorded if recorded is not None else epochs[0].start_offset if epochs else local_start
         if start >= local_start or topic_id is None:
             return {}
         of_tier = TierPartition(partition.topic, partition.partition, topic_id)
@@ -83,7 +83,7 @@ class TierFolders:
         if found is None:
             found = self._layout.segments(of_tier)
             trace.line(trace.TIER_LISTED, partition, path=self._url, segments=len(found))
-        if told is None and not found:
+        if recorded is None and not found:
             return {}
         segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]
         return folder_of(self._layout, name, cover(segments, start, local_start), local_start)

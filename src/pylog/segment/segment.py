@@ -243,7 +243,7 @@ class LogSegment:
             return self.size == 0
         if not self._names(time_index.last, offset_index):
             return False
-        return not self.sealed or not self._outgrown(time_index, offset_index.last.position)
+        return not self.sealed or not _outgrown(self, time_index, offset_index.last.position)
 
     def _names(self, entry: TimestampOffset, offset_index: OffsetIndex) -> bool:
         """Returns whether a time entry's batch has the entry's timestamp as its largest. Legacy batches cannot be checked."""
@@ -261,11 +261,6 @@ class LogSegment:
                 return bool(base <= entry.offset and largest == entry.timestamp)
             position += LOG_OVERHEAD + length
         return False
-
-    def _outgrown(self, time_index: TimeIndex, position: int) -> bool:
-        """Returns whether batches after a position have a larger timestamp than the last entry: the index has lost its end."""
-        last = time_index.last.timestamp
-        return any(int(region.table[MAX_TIMESTAMP].max(initial=-1)) > last for region in self.regions(position))
 
     def indexed_to(self, size: int) -> SegmentIndexBuilder:
         """Returns indexes of its batches below a position, built in memory. Cost: one pass over their headers."""
@@ -405,6 +400,12 @@ def ordered_batches(region: Region, base_offset: int) -> int:
     last = region.table[LAST_OFFSET]
     bad = (last < base_offset) | (last - base_offset > limits.MAX_RELATIVE_OFFSET) | (np.diff(last, prepend=-1) <= 0)
     return int(np.argmax(bad)) if bad.any() else int(last.size)
+
+
+def _outgrown(segment: LogSegment, time_index: TimeIndex, position: int) -> bool:
+    """Returns whether batches after a position have a larger timestamp than the last entry: the index has lost its end."""
+    last = time_index.last.timestamp
+    return any(int(region.table[MAX_TIMESTAMP].max(initial=-1)) > last for region in segment.regions(position))
 
 
 def modification_time(fs: FileSystem, directory: str, name: str) -> int:

@@ -84,7 +84,7 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
         h.section(".tiles", aria_label="Numbers")[
             tile(seconds(seen.health.lag_seconds), "behind, in time"),
             tile(count(seen.lag), "offsets behind"),
-            tile(f"{count(seen.rate)} /s", f"read; the time behind is {TRENDS[seen.trend].partition(' ')[2]}"),
+            tile(f"{count(seen.rate)} /s", f"read; its lag in time is {TRENDS[seen.trend].partition(' ')[2]}"),
             tile(_catch_up(seen), "until it has read everything"),
             tile(age(seen.committed_ms, frame.seen.at_ms), "its last commit"),
         ],

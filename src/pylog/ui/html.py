@@ -184,7 +184,7 @@ def group_row(frame: PageFrame, group: GroupSeen) -> Html:
 
 
 def lag_spark(frame: PageFrame, group: GroupSeen) -> Html:
-    """Draws how far a group was behind since the window was opened."""
+    """Draws a group's lag since the window was opened."""
     values = [each.seconds or 0.0 for each in frame.seen.lags.get(group.name, ())[-_SPARKS:]]
     if not any(values):
         return None

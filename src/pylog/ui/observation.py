@@ -138,7 +138,7 @@ class GroupSeen:
 
     @property
     def trend(self) -> str:
-        """How its time behind moves: that of the partition which is most behind."""
+        """The trend of its lag in time: that of the partition with the largest lag."""
         worst = max(self.health.partitions, key=lambda each: each.lag_seconds or 0.0, default=None)
         return "steady" if worst is None else worst.trend
 

@@ -26,7 +26,7 @@ _SILENT_S: Final = 10.0  # a connection is closed after one to two of these with
 
 
 class _ImpatientProtocol(H11Protocol):
-    """HTTP as uvicorn speaks it, but a client that sends no whole request for a while is left: it would count for ever."""
+    """HTTP as uvicorn speaks it, but a client that sends no whole request for a while is disconnected, and keeps no place."""
 
     _timer: asyncio.TimerHandle | None = None
     _seen: tuple[object, bool] = (None, False)  # the request that is answered or was last, and whether the client was idle

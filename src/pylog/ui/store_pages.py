@@ -39,7 +39,7 @@ TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicSeen], Any]]] = {
 
 
 class Listing(NamedTuple):
-    """What a list of topics shows.
+    """The content of a list of topics.
 
     Attributes:
         find: text that the names contain.
@@ -134,7 +134,7 @@ def _open_line(frame: PageFrame, seen: Observation) -> Html:
 
 
 def _empty(seen: Observation, sentence: str) -> str:
-    """Returns what an empty table says: not that there is nothing, while it is being read."""
+    """Returns the text of an empty table: while its content is read, it is not known to be empty."""
     return sentence if seen.reading is None else "Being read…"
 
 
