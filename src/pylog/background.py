@@ -10,6 +10,7 @@ import logging
 import threading
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pylog import trace
@@ -72,11 +73,11 @@ class Background:
     def __init__(self, failures: Failures | None = None) -> None:
         self._failures = Failures() if failures is None else failures
         self._guard = threading.Lock()
-        self._wake = threading.Condition(self._guard)
+        self._wake: threading.Condition | None = None  # most stores need no thread
         self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
         self._due: dict[object, float] = {}
         self._now = 0.0  # sum of the thread's waits, so a task is late only by the time that tasks take
-        self._thread: _Thread | None = None  # most stores need none
+        self._thread: _Thread | None = None
         self._ended = False
         self._pid = process_id()
 
@@ -88,11 +89,12 @@ class Background:
         with self._guard:
             if self._ended:
                 return
-            self._thread = self._thread or _Thread(self._run, "pylog-background")
+            self._wake = wake = self._wake or threading.Condition(self._guard)
+            self._thread = self._thread or _Thread(partial(self._run, wake), "pylog-background")
             self._thread.begin()  # before the task is stored: without a thread it would never run
             due = self._now + interval_ms / 1000
             if all(due < other for other in self._due.values()):
-                self._wake.notify()  # also before: an interrupt in between only wakes the thread once too often
+                wake.notify()  # also before: an interrupt in between only wakes the thread once too often
             self._tasks[key] = (interval_ms / 1000, task)
             self._due[key] = due
 
@@ -102,21 +104,21 @@ class Background:
             self._tasks.pop(key, None)
             self._due.pop(key, None)
 
-    def _run(self) -> None:
+    def _run(self, wake: threading.Condition) -> None:
         while not self._ended:
             try:
-                for task in self._due_tasks():
+                for task in self._due_tasks(wake):
                     self._attempt(task)
             except BaseException as error:  # noqa: BLE001 - such as no memory: the thread continues
                 self._failures.note(error)
                 threading.Event().wait(_AFTER_FAILURE_S)
 
-    def _due_tasks(self) -> list[Callable[[], object]]:
+    def _due_tasks(self, wake: threading.Condition) -> list[Callable[[], object]]:
         """Waits until tasks are due. Returns none if the thread must end, or after a long wait."""
         with self._guard:
             nap = min(max(0.0, min(self._due.values()) - self._now), _LONGEST_NAP_S) if self._due else None
             if not self._ended:
-                self._wake.wait(nap)
+                wake.wait(nap)
             if self._ended:
                 return []
             # the full wait, even if an earlier task was added meanwhile: a task may run early, but not late
@@ -142,7 +144,8 @@ class Background:
             return  # a forked child has no such thread; a thread of the parent may have held the lock
         with self._guard:
             self._ended = True
-            self._wake.notify()
+            if self._wake is not None:
+                self._wake.notify()
         if self._thread is not None:
             self._thread.join()
 

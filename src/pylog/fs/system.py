@@ -193,6 +193,15 @@ def _read(descriptor: int, size: int, position: int) -> bytes:
     return data
 
 
+def _no_directory(path: str) -> NotALogDirectoryError:
+    if os.path.exists(path):
+        return NotALogDirectoryError(f"{path} is not a directory; give the directory that holds the topics", path=path)
+    if os.path.islink(path):
+        message = f"{path} is a symbolic link that leads to no directory; mount or restore that, or remove it"
+        return NotALogDirectoryError(message, path=path)
+    return NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
+
+
 @contextlib.contextmanager
 def _directory(path: str) -> Iterator[int]:
     """Opens a directory: names below its descriptor are resolved without walking its path again."""
@@ -375,13 +384,8 @@ class OsFileSystem:
         """
         if not follow and os.path.islink(path):
             raise NotALogDirectoryError(f"{path} is a symbolic link, which is not followed; move the directory there", path=path)
-        if not os.path.exists(path):
-            if os.path.islink(path):
-                message = f"{path} is a symbolic link that leads to no directory; mount or restore that, or remove it"
-                raise NotALogDirectoryError(message, path=path)
-            raise NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
         if not os.path.isdir(path):
-            raise NotALogDirectoryError(f"{path} is not a directory; give the directory that holds the topics", path=path)
+            raise _no_directory(path)
         wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
         if not os.access(path, wanted):
             if write and os.statvfs(path).f_flag & os.ST_RDONLY:

@@ -17,7 +17,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.brokers import has_written_since
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.log.durable_point import DurablePoint, DurablePointFile, newest_slot, open_header
+from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source, is_of_another_topic
@@ -43,6 +43,7 @@ class Follower:
         clock: for waiting while segments change.
         loaded: the result of loading the partition.
         publish: receives each new state.
+        header: the partition's, open; None to open it when it is needed.
 
     Attributes:
         loaded: the result of the last load.
@@ -52,11 +53,18 @@ class Follower:
         UnknownTopicOrPartitionError: from any refresh after the deletion.
     """
 
-    def __init__(self, source: Source, clock: Clock, loaded: Loaded, publish: Callable[[LogState], None]) -> None:
-        self._source = dataclasses.replace(source, writable=False)
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        loaded: Loaded,
+        publish: Callable[[LogState], None],
+        header: DurablePointFile | None = None,
+    ) -> None:
+        self._source = dataclasses.replace(source, writable=False) if source.writable else source
         self._clock = clock
         self._publish = publish
-        self._header: DurablePointFile | None = None
+        self._header = header
         self._slot: DurablePoint | None = loaded.found
         self._files = [(segment.log_name, segment.size) for segment in loaded.segments]
         self._files_loaded_for: list[tuple[str, int]] | None = None
@@ -68,6 +76,8 @@ class Follower:
         self._refreshed_at = 0.0  # in seconds of the clock
         self._judged_size = 0  # of the active segment's file, if larger than its published part
         self._state = first_state(loaded)
+        if header is not None:
+            source.open_files.opened(self)
         self._publish(self._state)
 
     @property
@@ -316,7 +326,18 @@ def _were_replaced(sealed: list[tuple[str, int]], now: list[tuple[str, int]]) ->
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:
+    """Loads a partition that other processes may change. As `load_to_follow`."""
+    loaded, header = load_to_follow(source, clock)
+    if header is not None:
+        header.close()
+    return loaded
+
+
+def load_to_follow(source: Source, clock: Clock) -> tuple[Loaded, DurablePointFile | None]:
     """Loads a partition that other processes may change: under one even epoch, or as a process left it that died in a change.
+
+    Returns:
+        The partition, and its open header if there is one and it was needed.
 
     Raises:
         UnknownTopicOrPartitionError: the partition does not exist.
@@ -329,10 +350,13 @@ def load_live(source: Source, clock: Clock) -> Loaded:
             if not vanished(error):
                 raise
         else:
-            if _is_of_one_epoch(loaded.found, newest_slot(source.fs, source.directory)):
-                return loaded
+            header = open_header(source.fs, source.directory)
+            if _is_of_one_epoch(loaded.found, None if header is None else header.refresh()):
+                return loaded, header
+            if header is not None:
+                header.close()
         clock.sleep(_NAP)
-    return load(source)
+    return load(source), None
 
 
 def _is_of_one_epoch(before: DurablePoint | None, after: DurablePoint | None) -> bool:

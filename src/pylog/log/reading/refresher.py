@@ -18,8 +18,9 @@ from typing import Final, Protocol
 from pylog.clock import Clock
 from pylog.directory.locks import held_by_me, run_locked
 from pylog.errors import StorageFailedError
+from pylog.log.durable_point import DurablePointFile
 from pylog.log.producer_state import Producer
-from pylog.log.reading.follower import Follower, load_live
+from pylog.log.reading.follower import Follower, load_live, load_to_follow
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.loader import deleted
 from pylog.log.state import LogState
@@ -193,7 +194,7 @@ class Refresher:
         self._second: _SecondFollower | None = None
         self._guard = threading.Lock()  # of `_second`
         self._close_count = 0  # of the writer, that the follower knows of
-        self._follow_on(load_live(source, clock) if writer is None else writer.loaded)
+        self._follow_on(*(load_to_follow(source, clock) if writer is None else (writer.loaded,)))
         if writer is not None:
             writer.on_ready = self._rest
             if writer.writer is not None:
@@ -203,10 +204,10 @@ class Refresher:
         """Leaves the state to the writer from now on. Under the lock."""
         self.follower.rest()
 
-    def _follow_on(self, loaded: Loaded) -> None:
+    def _follow_on(self, loaded: Loaded, header: DurablePointFile | None = None) -> None:
         """Follows from a loaded partition, until this process writes."""
         self._followed = weakref.ref(loaded)  # it has the segments of that time, which may be deleted since
-        self.follower = Follower(self._source, self._clock, loaded, self._publish)
+        self.follower = Follower(self._source, self._clock, loaded, self._publish, header)
 
     @property
     def is_deleted(self) -> bool:
