@@ -339,9 +339,8 @@ def test_clients_keep_no_event_loop_that_was_closed(store: pylog.Store) -> None:
 
     async def use() -> None:
         loops.add(asyncio.get_running_loop())
-        tasks = [
-            asyncio.ensure_future(each) for each in (producer.send_and_wait("t", b"x"), consumer.poll(50), consumer.poll(50))
-        ]
+        sends = producer.send("t", b"x"), producer.send("t", b"x", on_delivery=print), producer.send_and_wait("t", b"x")
+        tasks = [asyncio.ensure_future(each) for each in (*sends, consumer.poll(50), consumer.poll(50))]
         await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import pyarrow as pa
 
@@ -86,7 +86,8 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
         self._guard = threading.Lock()
         # the results that each event loop has scheduled; weak, so that closed loops can be collected
         self._answers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Answers]] = WeakKeyDictionary()
-        self._unsettled: set[asyncio.Future[Any]] = set()  # results that `flush` and `close` wait for
+        # the results that `flush` and `close` wait for; weak, because those of a closed loop are never settled
+        self._unsettled: WeakSet[asyncio.Future[Any]] = WeakSet()
         self._has_transactions = producer.config.transactional_id is not None
         self._is_awaited = False  # a coroutine waits for a record of a transaction, which the thread then writes
 
