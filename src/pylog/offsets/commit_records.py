@@ -44,12 +44,13 @@ class CommitRecords(NamedTuple):
             try:
                 log.end_offset  # noqa: B018 - it raises
             except ClosedError as error:
-                message = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
-                raise UnknownTopicOrPartitionError(message, path=log.directory) from error
+                raise _deleted_meanwhile(log) from error
 
 
 class UncheckedRecords(msgspec.Struct, frozen=True):
     """The records of a commit whose offsets are compared with the ends of their logs only under the partition's lock.
+
+    If a topic was deleted since the commit was called, the commit is refused: it must not count for a new topic of that name.
 
     Attributes:
         records: the keys and values.
@@ -60,14 +61,33 @@ class UncheckedRecords(msgspec.Struct, frozen=True):
     positions: list[tuple[PartitionLog, int]]
 
     def check(self) -> None:
-        """Raises UncheckedError if a topic was deleted, or an offset is past the known end. Cost: one pread a partition."""
+        """Checks each offset. Cost: one pread a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic was deleted.
+            UncheckedError: an offset is past the known end.
+        """
         for log, offset in self.positions:
             try:
                 is_inside = offset <= log.end_offset
-            except (ClosedError, UnknownTopicOrPartitionError) as error:
-                raise UncheckedError(f"{log.directory} was deleted") from error
+            except ClosedError as error:
+                raise _deleted_meanwhile(log) from error
             if not is_inside:
                 raise UncheckedError(f"offset {offset} is past the known end of {log.directory}")
+
+
+def _deleted_meanwhile(log: PartitionLog) -> UnknownTopicOrPartitionError:
+    message = f"{directory_name(log.partition)} was deleted while its offset was committed; nothing was committed"
+    return UnknownTopicOrPartitionError(message, path=log.directory)
+
+
+def _is_deleted(log: PartitionLog) -> bool:
+    """Returns whether a log's topic is deleted, by any process. Cost: one pread."""
+    try:
+        log.end_offset  # noqa: B018 - it raises
+    except (ClosedError, UnknownTopicOrPartitionError):
+        return True
+    return False
 
 
 AnyRecords = CommitRecords | UncheckedRecords
@@ -87,7 +107,9 @@ class UncheckedCommits:
         self._logs: dict[TopicPartition, PartitionLog] = {}  # some may be deleted: the check under the lock notices it
 
     def records(self, group_id: str, offsets: Mapping[Any, Any]) -> UncheckedRecords | None:
-        """Returns the records of a commit of offsets alone, as most are. Their ends are checked once, under the lock.
+        """Returns the records of a commit of offsets alone, as most are. They are compared with the ends only under the lock.
+
+        The commit is for the logs that exist now: one whose topic is deleted, and made again, before it has the lock is refused.
 
         Args:
             group_id, offsets: as for `OffsetStore.commit`.
@@ -104,7 +126,8 @@ class UncheckedCommits:
             if type(offset) is not int or not 0 <= offset <= limits.INT64_MAX:
                 return None
             key = partition if type(partition) is TopicPartition and type(partition[1]) is int else checked_partition(partition)
-            positions.append((logs.get(key) or self._log_of(key), offset))
+            log = logs.get(key)
+            positions.append((self._log_of(key) if log is None or _is_deleted(log) else log, offset))
             records.append((key_of(name, *key), format_plain_offset(offset, now_ms)))
         return UncheckedRecords(records, positions)
 
