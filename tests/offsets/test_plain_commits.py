@@ -26,7 +26,9 @@ def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
         yield one, other
 
 
-def test_a_commit_reads_the_header_of_each_log_when_it_is_called_and_when_it_has_the_lock(stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_reads_the_header_of_each_log_when_it_is_called_and_when_it_has_the_lock(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, _ = stores
     read, count, me = os.pread, [0], threading.get_ident()
 
