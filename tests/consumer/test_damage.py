@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,17 @@ def store(tmp_path: Path) -> Iterator[pylog.Store]:
         yield opened
 
 
-def assigned(store: pylog.Store, *places: TopicPartition) -> Consumer:
-    consumer = store.consumer(auto_offset_reset="earliest", max_poll_records=7)
-    consumer.assign(places)
-    return consumer
+@pytest.fixture
+def assigned(store: pylog.Store) -> Iterator[Callable[..., Consumer]]:
+    """Makes consumers of partitions, which are closed afterwards."""
+    with ExitStack() as last:
+
+        def made(*places: TopicPartition) -> Consumer:
+            consumer = last.enter_context(store.consumer(auto_offset_reset="earliest", max_poll_records=7))
+            consumer.assign(places)
+            return consumer
+
+        yield made
 
 
 def drained(consumer: Consumer) -> tuple[dict[TopicPartition, list[int]], list[pylog.CorruptionError]]:
@@ -51,8 +59,8 @@ def drained(consumer: Consumer) -> tuple[dict[TopicPartition, list[int]], list[p
     return got, raised
 
 
-def test_records_before_damage_are_returned_and_each_poll_raises_until_a_seek(store: pylog.Store) -> None:
-    consumer = assigned(store, T0)
+def test_records_before_damage_are_returned_and_each_poll_raises_until_a_seek(assigned: Callable[..., Consumer]) -> None:
+    consumer = assigned(T0)
     got, raised = drained(consumer)
     assert got == {T0: list(range(30))}
     assert len(raised) > 30
@@ -63,8 +71,8 @@ def test_records_before_damage_are_returned_and_each_poll_raises_until_a_seek(st
     assert drained(consumer) == ({T0: list(range(40, 100))}, [])
 
 
-def test_other_partitions_go_on_meanwhile(store: pylog.Store) -> None:
-    got, raised = drained(assigned(store, T0, T1))
+def test_other_partitions_go_on_meanwhile(assigned: Callable[..., Consumer]) -> None:
+    got, raised = drained(assigned(T0, T1))
     assert got == {T0: list(range(30)), T1: list(range(100))}
     assert raised
 
@@ -80,13 +88,13 @@ def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_fr
     file = tmp_path / "s" / "t-0" / f"{0:020d}.log"
     file.write_bytes(file.read_bytes().replace(b"000000002", b"00000000x"))
     with pylog.open(tmp_path / "s", mode="r", clock=clock) as store:
-        consumer = store.consumer("t", auto_offset_reset="by_duration:PT2M")
-        got, raised = drained(consumer)
+        with store.consumer("t", auto_offset_reset="by_duration:PT2M") as consumer:
+            got, raised = drained(consumer)
         assert (got, {error.partition for error in raised}) == ({T1: [1, 2]}, {T0})
 
 
-def test_an_iteration_raises_at_the_damage_and_goes_on_after_it(store: pylog.Store) -> None:
-    consumer = assigned(store, T0)
+def test_an_iteration_raises_at_the_damage_and_goes_on_after_it(assigned: Callable[..., Consumer]) -> None:
+    consumer = assigned(T0)
     seen: list[int] = []
 
     def read_on() -> None:
@@ -100,8 +108,8 @@ def test_an_iteration_raises_at_the_damage_and_goes_on_after_it(store: pylog.Sto
     consumer.close()
 
 
-def test_arrow_batches_end_at_the_damage_too(store: pylog.Store) -> None:
-    consumer = assigned(store, T0)
+def test_arrow_batches_end_at_the_damage_too(assigned: Callable[..., Consumer]) -> None:
+    consumer = assigned(T0)
     assert consumer.poll_arrow()[T0].column("offset").to_pylist() == list(range(30))
     with pytest.raises(pylog.CorruptionError) as caught:
         consumer.poll_arrow()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any
+from weakref import WeakMethod
 
 from pylog import limits
 from pylog.clock import Clock
@@ -138,7 +139,7 @@ class Polling:
             self.check()
         while True:
             yield self.fetched
-            if not self._fetch(self.timeout_ms, self._check_in_between):
+            if not self._fetch(self.timeout_ms, WeakMethod(self._check_in_between)):
                 return
 
     def next_record(self) -> Record[Any, Any]:
@@ -147,7 +148,7 @@ class Polling:
             self.check()
         for record in self.fetched:
             return record
-        if not self._fetch(self.timeout_ms, self._check_in_between):
+        if not self._fetch(self.timeout_ms, WeakMethod(self._check_in_between)):
             raise StopIteration
         return next(self.fetched)
 
@@ -158,7 +159,7 @@ class Polling:
         """
         return self._fetch(self.timeout_ms if timeout_ms is None else timeout_ms, None)
 
-    def _fetch(self, wait_ms: float | None, check: Callable[[], None] | None) -> bool:
+    def _fetch(self, wait_ms: float | None, check: WeakMethod[Callable[[], None]] | None) -> bool:
         with self._core.guard, self._core.steps:  # to the end, so that the positions still match the records
             found = self._collected(math.inf if wait_ms is None else wait_ms, None, arrow=False)
             self.fetched = _one_by_one(found, self._core, check, self._clock)
@@ -208,7 +209,7 @@ def _moved(found: list[PartitionRecords]) -> list[PartitionRecords]:
 
 
 def _one_by_one(
-    found: list[PartitionRecords], core: ConsumerCore, check: Callable[[], None] | None, clock: Clock
+    found: list[PartitionRecords], core: ConsumerCore, check: WeakMethod[Callable[[], None]] | None, clock: Clock
 ) -> Iterator[Record[Any, Any]]:
     """Returns records for iteration, which moves the position with each one."""
     checks = core, check, clock
@@ -220,7 +221,7 @@ def _of_one(
     fetched: FetchedRecords,
     at: int | None,
     core: ConsumerCore,
-    check: Callable[[], None] | None,
+    check: WeakMethod[Callable[[], None]] | None,
     clock: Clock,
 ) -> Iterator[Record[Any, Any]]:
     """Yields the records of one partition, which was at position `at` when they were fetched.
@@ -231,7 +232,8 @@ def _of_one(
     Args:
         assigned, fetched, at: the partition, its records, and its position before them.
         core: tells when a check is due.
-        check: does the work that is due between two records; None if the caller sees to that.
+        check: does the work that is due between two records; weak, because its owner has this iterator. None if the caller
+            sees to that.
         clock: of the checks.
     """
     epoch, now = fetched.leader_epoch, clock.monotonic
@@ -241,8 +243,8 @@ def _of_one(
         assigned.position = at = record.offset + 1
         assigned.leader_epoch = epoch
         yield record
-        if check is not None and now() >= core.check_at:
-            check()
+        if check is not None and now() >= core.check_at and (found := check()) is not None:
+            found()
     if assigned.is_next(at):
         assigned.move_past(fetched)
 
