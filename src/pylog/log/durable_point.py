@@ -219,7 +219,7 @@ def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
     return min(max(wanted, limits.APPEND_CHUNK_BYTES), segment_bytes)
 
 
-@functools.lru_cache(maxsize=32)  # an opening reads the same slots several times
+@functools.lru_cache(maxsize=16)  # an opening reads the same slots several times
 def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
     """Parses a slot; None if the bytes are not a valid one.
 

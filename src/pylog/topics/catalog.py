@@ -25,7 +25,7 @@ DELETED_NAME: Final = re.compile(
 _COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
 _INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
 _VERSION: Final = 1
-_SMALL_BYTES: Final = 16 << 10  # of a catalog that stays parsed after its store is closed
+_SMALL_BYTES: Final = 4 << 10  # of a catalog that stays parsed after its store is closed
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 # Of a topic that `pylog.json` does not name: a broker created it, and only the broker has its retention. So nothing is deleted.
@@ -120,7 +120,7 @@ def _parsed(data: bytes | None, path: str) -> _Known:
     return _Known(data, parsed_catalog(data, path), {})
 
 
-_parsed_once: Final = functools.lru_cache(maxsize=16)(_parsed)  # a program that opens its store often reads the same bytes
+_parsed_once: Final = functools.lru_cache(maxsize=2)(_parsed)  # a program that opens its store often reads the same bytes
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:

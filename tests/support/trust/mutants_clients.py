@@ -121,8 +121,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="iteration_looks_after_its_group",
         file="pylog/consumer/polling.py",
-        text="if checking is not None and now() >= checking.check_at:\n",
-        replacement="if checking is not None and now() < 0:\n",
+        text="if check is not None and now() >= core.check_at and (found := check()) is not None:\n",
+        replacement="if check is not None and now() < 0 and (found := check()) is not None:\n",
         tests=("tests/consumer/test_groups_interrupted.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",),
         why="An iteration that takes its time with the records in hand is put out of its group.",
     ),

@@ -422,8 +422,8 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_tier_without_a_log_start_is_left_out",
         file="pylog/objects/tier_files.py",
-        text="told if told is not None else epochs[0].start_offset if epochs else local_start",
-        replacement="told if told is not None else local_start",
+        text="recorded if recorded is not None else epochs[0].start_offset if epochs else local_start",
+        replacement="recorded if recorded is not None else local_start",
         tests=("tests/objects/test_kafka_tier.py::test_a_broker_that_has_not_yet_written_its_log_starts_has_its_remote_records",),
         why="The remote records of a running broker are left out without an error.",
     ),
