@@ -16,6 +16,7 @@ from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.schema import format_partition_key, format_plain_offset, offset_key
 from pylog.record.types import TopicPartition
 from pylog.replayed_partition import KeyValue
+from pylog.topics.kept import IsDeleted
 from pylog.topics.partitions import directory_name
 
 name_of = functools.lru_cache(256)(checked_group)  # most stores have few groups
@@ -94,7 +95,7 @@ AnyRecords = CommitRecords | UncheckedRecords
 
 
 class UncheckedCommits:
-    """Makes the records of plain commits at little cost: what depends on a partition alone is looked up.
+    """Makes the records of plain commits at little cost: what depends on a partition alone is looked up. A `Keeper`.
 
     Args:
         known_log: returns the log of a partition.
@@ -140,6 +141,11 @@ class UncheckedCommits:
     def forget(self) -> None:
         """Forgets the logs: one of them was deleted."""
         self._logs.clear()
+
+    def forget_topics(self, is_deleted: IsDeleted) -> None:
+        """Forgets the logs of deleted topics. See `Keeper`."""
+        for partition in [each for each in self._logs.copy() if is_deleted(each.topic)]:
+            self._logs.pop(partition, None)
 
 
 class UncheckedError(PylogError):

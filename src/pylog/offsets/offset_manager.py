@@ -110,6 +110,7 @@ class OffsetManager:
         self.accepts_without_member = False
         self._topic = OffsetsTopic(manager, config, fs)
         self._unchecked = UncheckedCommits(manager.known_log, clock)
+        manager.kept.add(self._unchecked)
         self._expiry = RareCheck(config.retention_check_interval_ms)
 
     @property
