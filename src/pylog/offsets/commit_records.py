@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.log.partition_log import PartitionLog
+from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.schema import format_partition_key, format_plain_offset, offset_key
 from pylog.record.types import TopicPartition
@@ -98,13 +99,14 @@ class UncheckedCommits:
     """Makes the records of plain commits at little cost: what depends on a partition alone is looked up. A `Keeper`.
 
     Args:
-        known_log: returns the log of a partition.
+        manager: the store's.
         clock: for the time of the commits.
     """
 
-    def __init__(self, known_log: Callable[[TopicPartition], PartitionLog], clock: Clock) -> None:
-        self._known_log = known_log
+    def __init__(self, manager: LogManager, clock: Clock) -> None:
+        self._manager = manager
         self._clock = clock
+        manager.kept.add(self)
         self._logs: dict[TopicPartition, PartitionLog] = {}  # some may be deleted: the check under the lock notices it
 
     def records(self, group_id: str, offsets: Mapping[Any, Any]) -> UncheckedRecords | None:
@@ -135,7 +137,7 @@ class UncheckedCommits:
     def _log_of(self, partition: TopicPartition) -> PartitionLog:
         if len(self._logs) >= limits.GROUP_NUMBERS:
             self._logs.clear()  # many of them may be deleted
-        log = self._logs[partition] = self._known_log(partition)
+        log = self._logs[partition] = self._manager.known_log(partition)
         return log
 
     def forget(self) -> None:

@@ -109,8 +109,7 @@ class OffsetManager:
         self.accepts_any_offset = False
         self.accepts_without_member = False
         self._topic = OffsetsTopic(manager, config, fs)
-        self._unchecked = UncheckedCommits(manager.known_log, clock)
-        manager.kept.add(self._unchecked)
+        self._unchecked = UncheckedCommits(manager, clock)
         self._expiry = RareCheck(config.retention_check_interval_ms)
 
     @property
