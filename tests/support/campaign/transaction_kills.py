@@ -155,11 +155,23 @@ def _transaction(store: Store, notes: Notes, number: int, rng: random.Random) ->
         notes.step(ANSWERED)
 
 
-def _write(path: Path, notes: Notes, first: int, rng: random.Random, die: Callable[[], None], ready: Callable[[], None]) -> None:
-    """Writes transactions until it dies, or until another process has the id."""
+_LOST: Final = (pylog.ProducerFencedError,)
+_LOST_TO_ANOTHER: Final = (*_LOST, pylog.TransactionAbortedError)  # or it ended the transaction, and did not come to take the id
+
+
+def _write(
+    path: Path,
+    notes: Notes,
+    first: int,
+    rng: random.Random,
+    die: Callable[[], None],
+    lost: tuple[type[BaseException], ...],
+    ready: Callable[[], None],
+) -> None:
+    """Writes transactions until it dies, or until another process has the id: `lost` has the errors that say so."""
     die()
     for number in range(first, first + _MOST, 50):
-        with contextlib.suppress(pylog.ProducerFencedError), _opened(path, rng) as store:
+        with contextlib.suppress(*lost), _opened(path, rng) as store:
             for one in range(number, number + rng.choice((1, 5, 50))):
                 _transaction(store, notes, one, rng)
                 ready()
@@ -217,7 +229,8 @@ class _Life:
         kind = self.rng.choice((_by_timer, _by_step))
         child_rng = random.Random(self.rng.random())
         die = (lambda: None) if is_zombie else (lambda: kind(child_rng))
-        work = lambda ready: _write(self._path, self.notes, first, child_rng, die, ready)  # noqa: E731
+        lost = _LOST_TO_ANOTHER if is_zombie else _LOST
+        work = lambda ready: _write(self._path, self.notes, first, child_rng, die, lost, ready)  # noqa: E731
         with Child("child", work, self._journal) as child:
             if is_zombie:
                 self._outlive(child, first + _MOST)
