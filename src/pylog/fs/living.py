@@ -11,8 +11,8 @@ T = TypeVar("T")
 class LiveSet(Generic[T]):
     """The objects that were added and still exist. It keeps none of them alive.
 
-    Any thread may add while others ask for the members: both are single steps of the interpreter. A `WeakSet` costs four times
-    as much to make and to fill, and one that grows cannot be iterated; a store makes a dozen of them at each opening.
+    Any thread may add while others ask for the members: both are single steps of the interpreter. A `WeakSet` that grows cannot
+    be iterated. An empty one costs a third of a `WeakSet` (0.12 and 0.36 µs), and a store makes a dozen of them at each opening.
 
     >>> class Client:
     ...     pass

@@ -455,7 +455,7 @@ def hold_over_forks(acquire: Callable[[], object], release: Callable[[], object]
 def join(*parts: str) -> str:
     """Joins the parts of a path."""
     if len(parts) == 2 and parts[0][-1:] not in ("", "/") and parts[1][:1] != "/":
-        return f"{parts[0]}/{parts[1]}"  # a sixth of the time, and an opening joins two dozen names
+        return f"{parts[0]}/{parts[1]}"  # in half the time (0.22 and 0.46 µs), and an opening joins two dozen names
     return os.path.join(*parts)
 
 

@@ -337,7 +337,7 @@ def load_to_follow(source: Source, clock: Clock) -> tuple[Loaded, DurablePointFi
     """Loads a partition that other processes may change: under one even epoch, or as a process left it that died in a change.
 
     Returns:
-        The partition, and its open header if there is one and it was needed.
+        The partition, and its open header; None if it has none, or if its segments changed during each attempt.
 
     Raises:
         UnknownTopicOrPartitionError: the partition does not exist.
