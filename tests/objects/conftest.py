@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 
 from pylog.objects import ObjectStore, open_objects
 
-_BUCKETS = itertools.count()
 SECRET = "s3cr3t-Ke1/of+tests"
 
 
@@ -40,7 +39,7 @@ def s3_url(s3_endpoint: str) -> str:
     """The URL of an archive in a new bucket."""
     import urllib.request
 
-    bucket = f"bucket-{next(_BUCKETS)}"
+    bucket = f"bucket-{secrets.token_hex(6)}"  # other tests of this process have buckets in the same table
     urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT")).read()
     return f"s3://{bucket}/some/prefix"
 

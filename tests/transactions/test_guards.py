@@ -12,6 +12,7 @@ import pytest
 
 import pylog
 from pylog.config import Durability
+from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.arguments import rows_of
 from pylog.record.types import TransactionalBatch
 from pylog.store import Store, manager_of
@@ -356,3 +357,47 @@ def test_a_log_that_begins_inside_an_ended_transaction_verifies_clean(tmp_path: 
         assert store.check().ok
         kept = [record.offset for record in store.log("t").records(isolation_level="read_committed")]
         assert len(kept) == (13 - bases[2] if ends_by == "commit" else 1)
+
+
+@pytest.mark.parametrize("kept", ["its last batch, after others", "its marker"])
+@pytest.mark.pair("delete_records", "aborted transactions", "roll")
+def test_a_log_that_begins_inside_an_aborted_transaction_verifies_clean_whatever_is_left_of_it(tmp_path: Path, kept: str) -> None:
+    with pylog.open(tmp_path, durability="os") as store:
+        store.create_topic("t", segment_bytes=200, retention_ms=-1)
+        store.create_topic("other", retention_ms=-1)
+        log = store.log("t")
+        transaction = store.transaction("id")
+        transaction.append("other", b"x")  # so that it has markers
+        transaction.append_many("t", [b"x" * 60, b"x" * 60])
+        transaction.flush()
+        for _ in range(4):
+            log.append_many([b"between" * 10] * 2)
+        if kept != "its marker":
+            transaction.append("t", b"last")
+            transaction.flush()
+        transaction.abort()
+        bases = [segment.base_offset for segment in log.segments]
+        log.append(b"after")
+        log.delete_records(bases[2])
+        for _ in range(3):  # a snapshot and a transaction index of their own
+            log.append_many([b"after" * 15] * 2)
+        report = store.verify()
+        assert report.ok, report.findings
+    with pylog.open(tmp_path) as store:
+        assert store.verify().ok
+        assert store.check().ok
+
+
+@pytest.mark.pair("delete_records", "aborted transactions")
+def test_an_index_entry_of_a_transaction_that_no_marker_ends_is_told(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, durability="os") as store:
+        store.create_topic("t", segment_bytes=200, retention_ms=-1)
+        log = store.log("t")
+        for _ in range(6):
+            log.append_many([b"x" * 60] * 2)
+        bases = [segment.base_offset for segment in log.segments]
+        log.delete_records(bases[2])
+    lie = AbortedTransaction(77, 1, bases[2] + 1, bases[2] + 2).encoded()
+    (tmp_path / "t-0" / f"{bases[2]:020}.txnindex").write_bytes(lie)
+    with pylog.open(tmp_path, mode="r") as store:
+        assert [finding for finding in store.verify().findings if "was not aborted" in finding.message]

@@ -184,12 +184,12 @@ class PartitionLog:
     @property
     def end_offset(self) -> int:
         """The offset that the next record will get. Cost: one pread."""
-        writer = None if self._writer is None else self._writer.writer
+        writer = None if self._writer is None or self._is_exclusive or self._gate.is_shut else self._writer.writer
         try:
-            is_same = self._is_exclusive or not (writer is None or writer.header.changed() or writer.is_catching_up)
+            is_same = writer is not None and not (writer.header.changed() or writer.is_catching_up)
         except StorageFailedError:  # closed by another thread
             is_same = False
-        return self.known.end_offset if is_same and not self._gate.is_shut else self.snapshot().end_offset
+        return self.known.end_offset if is_same else self.snapshot().end_offset
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Starts object stores for tests: moto and S3Proxy speak S3, Azurite is Microsoft's emulator of Azure Blob Storage.
 
     with started("azurite", Path(".cache/servers"), tmp_path) as server:
-        server.new_url()      # az://bucket-0/some/prefix, in a new container
+        server.new_url()      # az://bucket-1f2e3d4c5b6a/some/prefix, in a new container
         server.options        # for `open_objects`
         server.environment    # the same credentials, as a process finds them in its environment
 
@@ -15,16 +15,16 @@ import contextlib
 import fcntl
 import hashlib
 import hmac
-import itertools
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Final
@@ -76,11 +76,10 @@ class ObjectServer:
     options: Mapping[str, Any]
     environment: Mapping[str, str]
     make: Callable[[str], object]
-    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def new_url(self) -> str:
         """Returns the URL of an archive in a new bucket."""
-        bucket = f"bucket-{next(self.numbers)}"
+        bucket = f"bucket-{secrets.token_hex(6)}"  # the servers of one process share their buckets: moto's are one table
         self.make(bucket)
         return f"{self.scheme}://{bucket}/some/prefix"
 

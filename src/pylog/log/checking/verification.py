@@ -33,13 +33,23 @@ from pylog.log.checking.report import (
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.producer_snapshots import read_snapshot
+from pylog.record.control_batch import control_record
 from pylog.record.decoder import RecordDecoder
-from pylog.record.format import POSITION, SIZE
+from pylog.record.format import (
+    ATTRIBUTES,
+    CONTROL_ABORT,
+    CONTROL_BIT,
+    LAST_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+)
 from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.names import SNAPSHOT, TRANSACTION_INDEX, file_name
 from pylog.segment.segment import LogSegment
 
 Progress = Callable[[int, int, str], None]
+_Spanned = tuple[int, int, int]  # an aborted transaction: producer id, first offset, offset of its marker
 
 
 def verify_store(
@@ -222,6 +232,7 @@ class _ProducerWatch:
         self._start = next((segment.base_offset for segment, _ in partition.segments()), 0)
         self._state = ProducerStateManager(end_offset=self._start)
         self._aborted: list[AbortedTransaction] = []
+        self._first_markers: dict[int, tuple[int, int]] = {}  # of each producer: offset and type; it may end what began before
         self._segments: list[tuple[LogSegment, int]] = []  # each with the number of earlier aborted transactions
         self._findings: list[Finding] = []
 
@@ -232,7 +243,15 @@ class _ProducerWatch:
 
     def take(self, walked: WalkedRange) -> None:
         """Replays the next batches."""
+        self._note_first_markers(walked)
         self._aborted += self._state.replay(walked.buffer, walked.table)
+
+    def _note_first_markers(self, walked: WalkedRange) -> None:
+        buffer, table = walked.buffer, walked.table
+        for batch in np.flatnonzero(table[ATTRIBUTES] & CONTROL_BIT).tolist():
+            producer_id = table.item(PRODUCER_ID, batch)
+            if producer_id not in self._first_markers and (marker := control_record(buffer, table, batch)) is not None:
+                self._first_markers[producer_id] = table.item(LAST_OFFSET, batch), marker.type
 
     def findings(self) -> list[Finding]:
         """Returns the findings, after all segments, if nothing is damaged or compacted."""
@@ -253,15 +272,22 @@ class _ProducerWatch:
             self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return
         index, _ = kinds.TRANSACTIONS.parsed(data or b"", path, segment.base_offset)
-        whole = [entry for entry in index.entries if entry.last_offset >= self._start]
-        known = {(entry.producer_id, max(entry.first_offset, self._start), entry.last_offset) for entry in whole}
-        found = {entry[:3] for entry in aborted}
+        ended = [entry for entry in index.entries if entry.last_offset >= self._start]
+        known = {(entry.producer_id, max(entry.first_offset, self._start), entry.last_offset) for entry in ended}
+        begun_before = {(entry.producer_id, entry.last_offset) for entry in ended if entry.first_offset < self._start}
+        found = self._counted_from_start({entry[:3] for entry in aborted}, begun_before)
         wrong = sorted(known ^ found if segment.sealed else known - found)
         if wrong:
             producer, first, last = wrong[0]
             difference = "has a transaction that was not aborted" if wrong[0] in known else "does not have an aborted transaction"
             message = f"{difference}: of producer {producer}, offsets {first} to {last}"
             self._findings.append(about("derived", path, message, offset=first))
+
+    def _counted_from_start(self, found: set[_Spanned], begun_before: set[tuple[int, int]]) -> set[_Spanned]:
+        """Returns the transactions; one that began before the log start counts from it, wherever the rest of its data begins."""
+        seen = {(producer, self._start if (producer, last) in begun_before else first, last) for producer, first, last in found}
+        markers = {each for each in begun_before if self._first_markers.get(each[0]) == (each[1], CONTROL_ABORT)}
+        return seen | {(producer, self._start, last) for producer, last in markers}
 
     def _compare_snapshot(self, offset: int) -> None:
         """Compares a snapshot: it may have no entry for idle producers, and the last batch of all others."""
@@ -270,15 +296,21 @@ class _ProducerWatch:
             snapshot = read_snapshot(self._partition.fs, self._partition.directory, offset)
         except PylogError:
             return  # `check_files` reports it
-        known = {producer.producer_id: self._facts_of(producer) for producer in self._state.producers}
+        known = {producer.producer_id: producer for producer in self._state.producers}
         for producer in [] if snapshot is None else snapshot.producers:
-            unknown = producer.producer_id not in known and producer.last_offset < self._start
-            if not unknown and known.get(producer.producer_id) != self._facts_of(producer):
+            replayed = known.get(producer.producer_id)
+            unknown = replayed is None and producer.last_offset < self._start
+            if not unknown and (replayed is None or not self._agrees(producer, replayed)):
                 message = f"has other values for producer {producer.producer_id} than its batches"
                 self._findings.append(about("derived", path, message, offset=offset))
                 return
 
-    def _facts_of(self, producer: Producer) -> tuple[int, ...]:
-        """Returns the fields that a snapshot and a replay must agree on; a replay lacks the start of an old transaction."""
-        first = producer.transaction_first_offset
-        return producer.epoch, producer.last_sequence, producer.last_offset, max(first, self._start) if first >= 0 else first
+    def _agrees(self, kept: Producer, replayed: Producer) -> bool:
+        """Returns whether a snapshot agrees with a replay, which lacks all that was before the log start."""
+        if 0 <= kept.last_offset < self._start:
+            return kept.epoch == replayed.epoch
+        of_batch = kept.epoch, kept.last_sequence, kept.last_offset
+        begun_before = 0 <= kept.transaction_first_offset < self._start
+        return of_batch == (replayed.epoch, replayed.last_sequence, replayed.last_offset) and (
+            begun_before or kept.transaction_first_offset == replayed.transaction_first_offset
+        )

@@ -56,7 +56,7 @@ class SplitSegment:
 
     def _extended(self, index: OffsetIndex) -> OffsetIndex:
         """Returns the index with an entry for each batch after its last one."""
-        times, _ = TimeIndex.from_bytes(self._base, b"")
+        times = TimeIndex(self._base, read_only(b""), 0)
         builder, indexed = SegmentIndexBuilder.reopened(index, times, interval_bytes=0), index.last
         file = LogFile(self._fs, join(self._directory, file_name(self._base, LOG)), mapped=False)
         for region in file.regions(indexed.position, self._size):
