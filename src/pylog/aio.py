@@ -33,6 +33,7 @@ from pylog.clock import SystemClock
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.consumer.options import ConsumerArguments, checked_timeout
+from pylog.consumer.polling import core_of
 from pylog.errors import InvalidArgumentError
 from pylog.opening import open_store
 from pylog.producer.config import ProducerArguments, SendArguments
@@ -374,6 +375,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
 
     def _check_open(self) -> None:
         self._thread.check_open()
+        core_of(self._polling).guard.check_not_ended()
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
         """Returns Arrow batches by partition: see `Consumer.poll_arrow`."""

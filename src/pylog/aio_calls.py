@@ -267,11 +267,15 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         """Raises ClosedError if the consumer is closed."""
 
     def _assigned(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Returns the partitions. Raises IllegalStateError if one is not assigned, and no pending change will assign it."""
+        """Returns the partitions. Raises IllegalStateError if one is not assigned, and no pending change will assign it.
+
+        A consumer that is closed has no partitions, so ClosedError comes first.
+        """
         wanted = checked_partitions(partitions)
         present = self._changes.assigned(self._assignment.partitions.keys())
         for partition in wanted:
             if partition not in present:
+                self._check_open()
                 raise self._assignment.not_assigned(partition, present)
         return wanted
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from unittest.mock import patch
 
 import pytest
 
 import pylog
 from pylog import ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
 from pylog.aio import AsyncConsumer, AsyncProducer
+from pylog.consumer.consumer import polling_of
+from pylog.consumer.polling import core_of
 from pylog.testing import MemoryFileSystem
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -178,3 +183,68 @@ def test_the_highwater_is_the_log_end_of_the_last_read_and_none_before(store: py
                 consumer.highwater(T1)
 
     asyncio.run(program())
+
+
+CALLS_WITHOUT_WAITING: dict[str, Callable[[AsyncConsumer], object]] = {
+    "seek": lambda consumer: consumer.seek(T0, 1),
+    "pause": lambda consumer: consumer.pause(T0),
+    "resume": lambda consumer: consumer.resume(T0),
+    "highwater": lambda consumer: consumer.highwater(T0),
+    "last_stable_offset": lambda consumer: consumer.last_stable_offset(T0),
+    "last_poll_timestamp": lambda consumer: consumer.last_poll_timestamp(T0),
+    "subscribe": lambda consumer: consumer.subscribe(["t"]),
+    "assign": lambda consumer: consumer.assign([T0]),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.parametrize("ended", ["stop", "the store, by another thread", "the store, by the loop's thread"])
+@pytest.mark.pair("close", "groups")
+def test_a_call_that_waits_for_nothing_says_that_its_consumer_is_closed_and_not_that_a_partition_is_missing(
+    store: pylog.Store, ended: str
+) -> None:
+    async def program() -> dict[str, str]:
+        consumer = asynchronous(store)
+        consumer.subscribe(["t"])
+        await consumer.getone()
+        if ended == "stop":
+            await consumer.stop()
+        elif ended == "the store, by another thread":
+            await asyncio.to_thread(store.close)
+        else:
+            store.close()
+        return {name: raised_by(partial(call, consumer)) for name, call in CALLS_WITHOUT_WAITING.items()}
+
+    assert asyncio.run(program()) == dict.fromkeys(CALLS_WITHOUT_WAITING, "ClosedError")
+
+
+@pytest.mark.pair("close", "groups")
+def test_a_call_in_the_middle_of_a_close_says_that_its_consumer_is_closed(store: pylog.Store) -> None:
+    found: dict[str, str] = {}
+
+    async def program() -> None:
+        below = store.consumer("t", group_id="g", auto_offset_reset="earliest")
+        consumer = AsyncConsumer(below)
+        await consumer.getone()
+        fetcher = core_of(polling_of(below)).fetcher
+        close = fetcher.close
+
+        def close_late() -> None:  # the consumer has left its group, and has no partitions
+            with ThreadPoolExecutor(1) as other:
+                for name, call in CALLS_WITHOUT_WAITING.items():
+                    found[name] = other.submit(raised_by, partial(call, consumer)).result()
+            close()
+
+        with patch.object(fetcher, "close", close_late):
+            await asyncio.to_thread(below.close)
+
+    asyncio.run(program())
+    assert found == dict.fromkeys(CALLS_WITHOUT_WAITING, "ClosedError")
+
+
+def raised_by(call: Callable[[], object]) -> str:
+    """The name of the error that a call raises."""
+    try:
+        return f"returned {call()!r}"
+    except pylog.PylogError as error:
+        return type(error).__name__

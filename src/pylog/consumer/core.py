@@ -288,6 +288,7 @@ class ConsumerCore:
 
     def close(self, *, autocommit: bool) -> None:
         """Leaves the group and ends the threads. The caller holds the guard and the steps."""
+        self.guard.ended_by = threading.get_ident()  # before the partitions go: calls without the guard look at them
         with ExitStack() as last:
             last.callback(self.guard.close)
             last.callback(self.fetcher.close)

@@ -19,7 +19,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
 
     Attributes:
         closed: true once the consumer is closed.
-        ended_by: the thread that is closing the store; None before that.
+        ended_by: the thread that is closing the consumer or its store; None before that.
 
     Raises:
         IllegalStateError: on entering, if another thread is in a call of the consumer.
@@ -44,7 +44,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
 
     @property
     def is_ended_elsewhere(self) -> bool:
-        """True if another thread is closing the store."""
+        """True if another thread is closing the consumer or its store, or has closed it."""
         return self.ended_by is not None and self.ended_by != get_ident()
 
     def close(self) -> None:
@@ -67,12 +67,17 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
             raise
 
     def _check(self, *, is_free: bool) -> None:
-        if not is_free and self.is_ended_elsewhere:
-            raise ClosedError("the consumer's store is being closed; open it again, and create another consumer")
         if not is_free:
+            self.check_not_ended()
             raise IllegalStateError(
                 "another thread is in a call of this consumer; only one thread may use a consumer at a time: create one for each"
             )
+        self.check_open()
+
+    def check_not_ended(self) -> None:
+        """Raises ClosedError if the consumer is closed, or another thread is closing it: its partitions may be gone."""
+        if self.is_ended_elsewhere:
+            raise ClosedError("the consumer or its store was closed by another thread; create another consumer")
         self.check_open()
 
     def check_open(self) -> None:
