@@ -28,6 +28,7 @@ PAUSES = (0.005, 0.0075)  # seconds between two appends: 100 to 200 a second, an
 NAP = 0.001  # between two looks of the bare reader, as of ours at the longest
 IDLE_S = 3.0  # after so much silence the pauses between two checks are the longest
 WINDOW = 0.5  # seconds for which writers append at once
+LOOP_S, BETWEEN_S = 3.0, 0.005  # for how long a process appends in a loop, and between two calls of the one that waits for it
 
 
 def run(settings: Settings) -> None:
@@ -39,6 +40,7 @@ def run(settings: Settings) -> None:
     _appends(settings, directory)
     for level in LEVELS:
         _in_turn(settings, directory / f"turns-{level}", level)
+    _waits(settings, directory / "waits")
 
 
 class Process:
@@ -292,6 +294,59 @@ def _in_turn(settings: Settings, directory: Path, level: str) -> None:
     )
     share = Sample(tuple(shares[1:]))  # the first round warms up
     settings.report(Row(part="P13", work=f"{work}: the slower one's share", unit="%", measured=share, durability=level))
+
+
+def _waits(settings: Settings, directory: Path) -> None:
+    """A process that appends now and then beside one that appends in a loop: its wait for the lock, and its whole append."""
+    with ExitStack() as opened:
+        log = opened.enter_context(new_log(directory))
+        other = opened.enter_context(Process(_append_until, directory, "os", 1))
+        lock = log._partition_log.writer().source.lock
+        assert lock is not None
+
+        def turn(_: int) -> None:
+            with lock:
+                pass
+
+        def append(_: int) -> None:
+            log.append(VALUE)
+
+        works = {
+            "append": lambda: _median_us(append, range(1_000)),
+            "turn": lambda: _beside_a_loop(turn, other),
+            "whole": lambda: _beside_a_loop(append, other),
+        }
+        found = race(works, settings.rounds)
+        _total(other)
+    beside = "beside a process that appends in a loop"
+    for work, name, target in (
+        (f"wait for the partition lock {beside}, p99", "turn", times(1 / 20)),
+        (f"append of 100 bytes {beside}, which first reads all that the other has appended, p99", "whole", None),
+    ):
+        settings.report(
+            Row(
+                part="P13",
+                work=work,
+                unit="µs",
+                measured=found[name],
+                durability="Durability.OS",
+                rival="an append when nobody else writes, p50",
+                rival_measured=found["append"],
+                ratio=found["append"].over(found[name]),
+                target=target,
+            )
+        )
+
+
+def _beside_a_loop(work: Callable[[int], object], loop: Process) -> float:
+    """The 99th percentile in microseconds of work that is done from time to time while another process appends."""
+    taken, end = list[float](), time.monotonic() + LOOP_S
+    loop.pipe.send(end)
+    while time.monotonic() < end:
+        time.sleep(BETWEEN_S)
+        taken.append(1e6 * seconds(lambda: work(0)))
+    loop.pipe.recv()
+    return float(np.percentile(taken, 99))
 
 
 def _append_until(directory: Path, level: str, name: int, connection: Connection) -> None:
