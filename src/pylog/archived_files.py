@@ -25,9 +25,10 @@ from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.layout import INDEXES, NO_TOPIC_ID, ArchivedPartition, segment_key
 from pylog.objects.manifest import Manifest, RemoteSegment, StoreManifest
 from pylog.objects.objects import ObjectStore
+from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.ranges import MissingLog
 from pylog.objects.remote_files import BOOT, BytesInMemory, Folder, RemoteEntry, RemoteFileSystem, identity_of
-from pylog.objects.versions import manifests_of, store_manifests
+from pylog.objects.versions import store_manifests
 from pylog.record.checksum import crc32c
 from pylog.segment.names import (
     DURABLE_POINT,

@@ -17,8 +17,8 @@ from pylog.log.reading.outline import PartitionExtent
 from pylog.objects.layout import ArchivedPartition
 from pylog.objects.manifest import ArchivedTopic, StoreManifest
 from pylog.objects.objects import ObjectStore
+from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.segment_catalogue import Catalogue, catalogue_of, catalogues_of
-from pylog.objects.versions import manifests_of
 from pylog.record.types import TopicPartition
 
 _ENTRIES: Final = 1000  # of a guessed index

@@ -45,6 +45,7 @@ META_PROPERTIES_BYTES = 1 << 20  # a broker writes fewer than 200
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line per partition
 
 CATALOGUE_INTERVAL_S = 60.0  # between two catalogues of a topic, which cost three requests for each of its partitions
+MANIFEST_SEGMENTS = 4000  # in a manifest: 100 KB for each commit. The oldest of more go to an object of their own
 MAX_MANIFEST_BYTES = 512 << 20  # of an archive's manifest, decompressed: 250 bytes for each segment
 MANIFEST_EXPANSION = 100  # a manifest's JSON compresses to a tenth
 MAX_TIER_MANIFEST_BYTES = 16 << 20  # of a segment in a broker's tier: base64 of the sizes of its chunks

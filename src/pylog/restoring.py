@@ -46,7 +46,8 @@ from pylog.objects.manifest import (
 )
 from pylog.objects.objects import ObjectStore
 from pylog.objects.opening import open_objects
-from pylog.objects.versions import Versions, manifests_of, store_manifests
+from pylog.objects.partition_manifests import manifests_of
+from pylog.objects.versions import Versions, store_manifests
 from pylog.opening import open_store
 from pylog.options import StoreOptions
 from pylog.record.checksum import crc32c
@@ -259,7 +260,7 @@ class _Restore:
         first: Document | None = None
         for each in versions.every():
             if each.written_ms <= self._plan.as_of:
-                return each
+                return versions.whole(each)
             first = each
         if first is not None and first.version > 1:
             message = (

@@ -34,9 +34,9 @@ from pylog.objects.manifest import (
     decode_store,
     encode,
 )
+from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.rsm_manifest import encode_rsm_manifest
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, decode_catalogue, encode_catalogue, segment_id_of
-from pylog.objects.versions import manifests_of
 from support.objects import AFTER, BEFORE, MemoryObjects
 
 TOPIC_ID = "8SSgzKVaS0qTG9g3Uu47gg"

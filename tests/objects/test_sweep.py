@@ -20,7 +20,8 @@ from pylog.errors import InvalidArgumentError, NotALogDirectoryError, ObjectStor
 from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.layout import SWEEPS, ArchivedPartition, new_segment_id, segment_key, version_key
 from pylog.objects.manifest import encode
-from pylog.objects.versions import Versions, manifests_of, store_manifests
+from pylog.objects.partition_manifests import manifests_of
+from pylog.objects.versions import Versions, store_manifests
 from support.cli import call
 from support.objects import AFTER, BEFORE, MemoryObjects, every_url
 

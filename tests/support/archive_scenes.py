@@ -10,7 +10,7 @@ import pylog
 from pylog.clock import ManualClock
 from pylog.objects import open_objects
 from pylog.objects.layout import DOCUMENT, LOG, ArchivedPartition, new_segment_id, segment_key, version_key
-from pylog.objects.versions import manifests_of
+from pylog.objects.partition_manifests import manifests_of
 from pylog.restoring import restore
 from support.kafka_tiers import metadata_free_directory, unpacked_tiers
 from support.scenes import NOW, fill, opened, orders_of, scene

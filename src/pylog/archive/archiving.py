@@ -34,8 +34,9 @@ from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import ArchivedTopic, Manifest, RemoteSegment, Retired, StoreManifest, encode
 from pylog.objects.objects import ObjectStore, check_creates_once
+from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
-from pylog.objects.versions import Newest, manifests_of, store_manifests
+from pylog.objects.versions import Newest, store_manifests
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.header_digest import digest_of
@@ -375,15 +376,14 @@ class _Run:
             retired=(*(() if known is None else known.retired), *retired),
             empty_to=_empty_to(before, segments),
             swept=0 if known is None else known.swept,
+            retired_parts=() if known is None else known.retired_parts,
         )
         if known is not None and _same(known, manifest):
             return known
         if known is None and not manifest.end_offset:
             return manifest  # an empty partition needs no manifest
-        versions = manifests_of(self._objects, work.archived)
-        if not versions.commit(manifest.version, encode(manifest)):
+        if not manifests_of(self._objects, work.archived).create(manifest, known):
             return None
-        versions.hint(manifest.version)
         tier = self._manager.tiers.tier(work.key) if self._objects.url == self._settings.url else None
         if tier is not None:
             tier.note(manifest)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from pylog import limits, trace
 from pylog.errors import CorruptionError, StorageFailedError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
@@ -51,5 +53,12 @@ class CopiedManifest:
         return found
 
     def write(self, manifest: Manifest) -> None:
-        """Replaces the copy, durably."""
-        write_atomically(self._fs, self._directory, ARCHIVED, encode(manifest))
+        """Replaces the copy, durably, unless it is the same."""
+        known = self.read()
+        if known is None or _content(known) != _content(manifest):
+            write_atomically(self._fs, self._directory, ARCHIVED, encode(_content(manifest)))
+
+
+def _content(manifest: Manifest) -> Manifest:
+    """Returns a manifest as it is copied: with all segments, so without parts."""
+    return msgspec.structs.replace(manifest, parts=(), retired_parts=(), crc32c="")

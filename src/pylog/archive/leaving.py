@@ -19,9 +19,9 @@ from pylog.errors import CorruptionError
 from pylog.fs import FileKind, at_most, join, write_atomically
 from pylog.log_manager import LogManager
 from pylog.objects.layout import SEGMENT_OBJECTS, ArchivedPartition, is_id, segment_key
-from pylog.objects.manifest import Manifest, Retired, encode
+from pylog.objects.manifest import Manifest, Retired
 from pylog.objects.objects import ObjectStore
-from pylog.objects.versions import manifests_of
+from pylog.objects.partition_manifests import manifests_of
 from pylog.record.types import TopicPartition
 
 LEAVING: Final = "pylog-archive-leaving.json"
@@ -112,10 +112,9 @@ def _delete(objects: ObjectStore, leaving: Leaving, writer: str, now_ms: int) ->
     if newest is None:
         return True
     if newest.segments:
-        newest = _emptied(newest, taken + 1, writer, now_ms)
-        if not versions.commit(newest.version, encode(newest)):
+        before, newest = newest, _emptied(newest, taken + 1, writer, now_ms)
+        if not versions.create(newest, before):
             return False  # another process was faster
-        versions.hint(newest.version)
     if any(now_ms < each.at_ms + leaving.delay_ms for each in newest.retired):
         return False
     objects.delete(

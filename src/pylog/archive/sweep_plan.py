@@ -70,7 +70,7 @@ class SweepTimes(NamedTuple):
 
 
 def kept_retired(manifest: Manifest, times: SweepTimes, delete_delay_ms: int) -> Manifest:
-    """Returns a manifest without the retired segments whose objects are not needed.
+    """Returns a manifest without the retired segments and parts whose objects are not needed.
 
     Args:
         manifest: the newest of a partition.
@@ -78,16 +78,19 @@ def kept_retired(manifest: Manifest, times: SweepTimes, delete_delay_ms: int) ->
         delete_delay_ms: how long the topic keeps the objects of retired segments at least.
     """
     before = min(times.history_ms, times.now_ms - delete_delay_ms)
-    kept = tuple(each for each in manifest.retired if each.at_ms > before)
-    return manifest if len(kept) == len(manifest.retired) else msgspec.structs.replace(manifest, retired=kept)
+    segments = tuple(each for each in manifest.retired if each.at_ms > before)
+    parts = tuple(each for each in manifest.retired_parts if each.at_ms > before)
+    return msgspec.structs.replace(manifest, retired=segments, retired_parts=parts)
 
 
-def segments_of(manifest: Manifest) -> frozenset[str]:
-    """Returns the ids of all segments that a manifest names.
+def ids_of(manifest: Manifest) -> frozenset[str]:
+    """Returns the ids of all segments and parts that a manifest names.
 
-    A segment that an earlier version of the last weeks names is named by the newest one too: it was retired since.
+    What an earlier version of the last weeks names is named by the newest one too: it was retired since.
     """
-    return frozenset(each.segment_id for each in manifest.segments) | {each.segment_id for each in manifest.retired}
+    segments = {each.segment_id for each in manifest.segments} | {each.segment_id for each in manifest.retired}
+    parts = {each.part_id for each in manifest.parts} | {each.part_id for each in manifest.retired_parts}
+    return frozenset(segments | parts)
 
 
 def replaced_versions(modified: Mapping[int, int], before_ms: int) -> list[int]:

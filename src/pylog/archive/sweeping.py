@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
@@ -34,9 +34,9 @@ from pylog.archive.sweep_plan import (
     SweepTimes,
     SweptObject,
     deleted_topics,
+    ids_of,
     kept_retired,
     replaced_versions,
-    segments_of,
 )
 from pylog.arguments import checked_int
 from pylog.clock import Clock, SystemClock
@@ -48,14 +48,15 @@ from pylog.objects.layout import (
     SWEEPS,
     TABLE,
     ArchivedPartition,
-    parse_segment_key,
+    parse_id,
     parse_topic_prefix,
     parse_version,
 )
-from pylog.objects.manifest import Manifest, StoreManifest, encode
+from pylog.objects.manifest import Manifest, StoreManifest
 from pylog.objects.objects import ObjectInfo, ObjectStore, failed
 from pylog.objects.opening import open_objects
-from pylog.objects.versions import Newest, manifests_of, store_manifests
+from pylog.objects.partition_manifests import manifests_of
+from pylog.objects.versions import Newest, store_manifests
 
 _BATCH: Final = 300  # objects of one request
 _ATTEMPTS: Final = 20  # to create the next version, against processes that archive
@@ -149,6 +150,10 @@ class _Documents:
         named = ((prefix, parse_topic_prefix(prefix)) for prefix in self._found)
         return [(prefix, archived) for prefix, archived in named if archived is not None]
 
+    def parts(self) -> Iterator[ObjectInfo]:
+        """Yields the parts of manifests."""
+        return (each for found in self._found.values() for each in found if parse_id(each.key) is not None)
+
     def under(self, prefix: str) -> list[ObjectInfo]:
         """Returns all objects of a prefix."""
         return self._found.get(prefix, [])
@@ -163,7 +168,7 @@ class _Documents:
 
 
 class _Named(NamedTuple):
-    """The ids of segments in the newest manifest of a partition: those that are needed, and those that it retired long ago.
+    """The ids of segments and parts in the newest manifest of a partition: those that are needed, and those retired long ago.
 
     `ids` is None if the newest manifest cannot be read: then nothing is known, and all objects may be needed.
     """
@@ -196,7 +201,7 @@ class _Sweep:
             replaced: versions of the store's manifest that are not needed, oldest first.
         """
         deleted = self._deleted_topics(documents, replaced)
-        unneeded, ended = self._listed(deleted)
+        unneeded, ended = self._listed(documents, deleted)
         for archived, found in unneeded.items():
             self._sweep_partition(archived, found)
         waits = [topic for topic in deleted if not self._sweep_topic(topic, ended.get(topic, []), documents)]
@@ -209,21 +214,23 @@ class _Sweep:
     # ---- segments ------------------------------------------------------------------------------------------------------------
 
     def _listed(
-        self, deleted: AbstractSet[tuple[str, str]]
+        self, documents: _Documents, deleted: AbstractSet[tuple[str, str]]
     ) -> tuple[dict[ArchivedPartition, list[ObjectInfo]], dict[tuple[str, str], list[ObjectInfo]]]:
-        """Lists the objects of segments. Returns those that no manifest needs, and all those of deleted topics."""
+        """Lists the objects of segments. Returns those, and parts, that no manifest needs, and all segments of deleted topics."""
         unneeded: dict[ArchivedPartition, list[ObjectInfo]] = defaultdict(list)
         ended: dict[tuple[str, str], list[ObjectInfo]] = defaultdict(list)
-        for each in self._objects.list(""):
-            name = parse_segment_key(each.key)
-            if name is None:
+        for each in (*documents.parts(), *self._objects.list("")):
+            found = parse_id(each.key)
+            if found is None:
                 continue
-            if _topic_of(name.partition) in deleted:
-                ended[_topic_of(name.partition)].append(each)
+            archived, name = found
+            if _topic_of(archived) in deleted:
+                if not each.key.startswith(DOCUMENTS):
+                    ended[_topic_of(archived)].append(each)
             elif each.modified_ms <= self._times.orphans_ms:
-                ids = self._named_of(name.partition).ids
-                if ids is not None and name.segment_id not in ids:
-                    unneeded[name.partition].append(each)
+                ids = self._named_of(archived).ids
+                if ids is not None and name not in ids:
+                    unneeded[archived].append(each)
         return unneeded, ended
 
     def _named_of(self, archived: ArchivedPartition) -> _Named:
@@ -233,15 +240,20 @@ class _Sweep:
         return self._named[archived]
 
     def _read(self, archived: ArchivedPartition) -> _Named:
-        newest = manifests_of(self._objects, archived).newest()
+        versions = manifests_of(self._objects, archived)
+        try:
+            newest = versions.newest()
+        except CorruptionError as error:
+            self.leave(f"{error}; the objects of {archived.topic}-{archived.partition} were left alone")
+            return _Named(None)
         if not _is_whole(newest):
-            where = manifests_of(self._objects, archived).url(newest.taken)
+            where = versions.url(newest.taken)
             self.leave(f"{where} cannot be read; the objects of {archived.topic}-{archived.partition} were left alone")
             return _Named(None)
         if newest.document is None:
             return _Named(frozenset())
         kept = self._kept(newest.document)
-        return _Named(segments_of(kept), segments_of(newest.document) - segments_of(kept))
+        return _Named(ids_of(kept), ids_of(newest.document) - ids_of(kept))
 
     def _kept(self, manifest: Manifest) -> Manifest:
         topic = self._store.topics.get(manifest.topic)
@@ -254,9 +266,9 @@ class _Sweep:
         retired = self._named_of(archived).retired
         by_reason: dict[str, list[ObjectInfo]] = {ORPHAN: [], RETIRED: []}
         for each in found:
-            name = parse_segment_key(each.key)
-            if name is not None and name.segment_id not in named:
-                by_reason[RETIRED if name.segment_id in retired else ORPHAN].append(each)
+            _, name = parse_id(each.key) or (archived, "")
+            if name not in named:
+                by_reason[RETIRED if name in retired else ORPHAN].append(each)
         for reason, unneeded in by_reason.items():
             self._delete(unneeded, reason)
 
@@ -272,9 +284,8 @@ class _Sweep:
             version = newest.taken + 1
             written = {"version": version, "written_ms": self._times.now_ms, "swept": version}
             manifest = msgspec.structs.replace(self._kept(newest.document or self._empty(archived)), **written)
-            if _is_whole(newest) and versions.commit(version, encode(manifest)):
-                versions.hint(version)
-                return segments_of(manifest)
+            if _is_whole(newest) and versions.create(manifest, newest.document):
+                return ids_of(manifest)
         where = f"{self._objects.url}/{archived.manifests}"
         raise IllegalStateError(f"{where}: the newest version is damaged, or replaced all the time; sweep again", path=where)
 

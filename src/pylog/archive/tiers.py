@@ -23,9 +23,9 @@ from pylog.fs import FileSystem, join
 from pylog.log.recovery.archive_tier import TierFacts
 from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
-from pylog.objects.manifest import Manifest, RemoteSegment, Retired, encode
+from pylog.objects.manifest import Manifest, RemoteSegment, Retired
 from pylog.objects.objects import ObjectStore
-from pylog.objects.versions import Versions, manifests_of
+from pylog.objects.partition_manifests import PartitionManifests, manifests_of
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
 from pylog.topics.kept import IsDeleted
@@ -170,7 +170,7 @@ class PartitionTier:
             topic_id = read_topic_id(self._fs, self.directory)
         return ArchivedPartition(self.key.topic, topic_id or NO_TOPIC_ID, self.key.partition)
 
-    def versions(self) -> Versions[Manifest]:
+    def versions(self) -> PartitionManifests:
         """Returns the manifests in the archive."""
         return manifests_of(self.objects, self.partition())
 
@@ -208,8 +208,7 @@ class PartitionTier:
             if after is before and document is not None:
                 self.note(document)
                 return document
-            if versions.commit(after.version, encode(after)):
-                versions.hint(after.version)
+            if versions.create(after, document):
                 self.note(after)
                 return after
 
@@ -231,8 +230,7 @@ class PartitionTier:
 
     def note(self, manifest: Manifest) -> None:
         """Copies a manifest to the partition's directory. With the archive's lock."""
-        if self.copy() != manifest:
-            self._copy.write(manifest)
+        self._copy.write(manifest)
 
     def locked(self) -> ByteLock:
         """Returns the lock of changes of the partition's archive, which is held for a few requests."""

@@ -9,7 +9,7 @@ import numpy as np
 from google_crc32c import extend
 
 from pylog.directory.leader_epoch_cache import encode_epochs, read_epochs, truncate_epochs_end
-from pylog.errors import CorruptionError, ObjectExistsError, ObjectStoreError, ObjectStoreUnavailableError
+from pylog.errors import CorruptionError, ObjectStoreError
 from pylog.fs import FileKind, FileSystem, join
 from pylog.index.kinds import OFFSETS, TIMES, TRANSACTIONS
 from pylog.log.checking.verification import private_copy
@@ -26,7 +26,7 @@ from pylog.objects.manifest import (
     BundlePiece,
     RemoteSegment,
 )
-from pylog.objects.objects import Data, ObjectStore, failed
+from pylog.objects.objects import Data, ObjectStore, create_own, failed
 from pylog.objects.rsm_manifest import encode_rsm_manifest
 from pylog.record.checksum import crc32c
 from pylog.record.format import BASE_OFFSET, MAX_TIMESTAMP
@@ -176,18 +176,9 @@ def upload(
         layout.RSM_MANIFEST: encode_rsm_manifest(partition, segment, now_ms),
     }
     for suffix, body in bodies.items():
-        _create(objects, segment_key(partition, segment.base_offset, segment.segment_id, suffix), body)
+        create_own(objects, segment_key(partition, segment.base_offset, segment.segment_id, suffix), body)
     for suffix, body in bodies.items():
         _check(objects, segment_key(partition, segment.base_offset, segment.segment_id, suffix), body, reads_back=reads_back)
-
-
-def _create(objects: ObjectStore, key: str, body: Data) -> None:
-    """Creates an object whose key nobody else uses. If the answer is lost, the check of its size decides."""
-    with contextlib.suppress(ObjectExistsError, ObjectStoreUnavailableError):
-        objects.put_new(key, body)
-        return
-    if objects.head(key) is None:
-        objects.put_new(key, body)
 
 
 def _check(objects: ObjectStore, key: str, body: Data, *, reads_back: bool) -> None:

@@ -7,13 +7,15 @@ from typing import Final, NamedTuple
 
 from google_crc32c import extend
 
+from pylog.archive.sweep_plan import ids_of
 from pylog.errors import CorruptionError, ObjectStoreError, ObjectStoreUnavailableError
 from pylog.log.checking.verification import Progress
 from pylog.log.recovery.findings import Finding
-from pylog.objects.layout import INDEXES, LOG, RSM_MANIFEST, SEGMENT_OBJECTS, ArchivedPartition, parse_segment_key, segment_key
+from pylog.objects.layout import INDEXES, LOG, RSM_MANIFEST, SEGMENT_OBJECTS, ArchivedPartition, parse_id, segment_key
 from pylog.objects.manifest import Manifest, RemoteSegment
 from pylog.objects.objects import ObjectInfo, ObjectStore
-from pylog.objects.versions import manifests_of, store_manifests
+from pylog.objects.partition_manifests import manifests_of
+from pylog.objects.versions import store_manifests
 
 _CHUNK: Final = 8 << 20
 
@@ -25,7 +27,8 @@ class ArchiveVerification(NamedTuple):
         url: of the archive.
         partitions, segments, bytes: what was checked.
         findings: what is wrong; empty for a sound archive.
-        orphans: objects of segments that no manifest names, if they were looked for: left by a crash, and harmless.
+        orphans: objects of segments, and parts of manifests, that no manifest names, if they were looked for: left by a
+            crash, and harmless.
     """
 
     url: str
@@ -64,11 +67,18 @@ def verify_archive(
         ArchivedPartition(name, topic.topic_id, number) for name, topic in store.topics.items() for number in topic.partitions
     ]
     findings: list[Finding] = []
-    found: dict[ArchivedPartition, Manifest] = {}
+    found, unread = dict[ArchivedPartition, Manifest](), set[ArchivedPartition]()
     for archived in partitions:
-        newest = manifests_of(objects, archived).newest()
+        try:
+            newest = manifests_of(objects, archived).newest()
+        except CorruptionError as error:  # of a part
+            unread.add(archived)
+            findings.append(_finding("corrupt", error.path or "", 0, error.offset or 0, str(error), error.next_offset))
+            continue
         if newest.document is not None:
             found[archived] = newest.document
+        elif newest.taken:
+            unread.add(archived)
         if newest.taken and (newest.document is None or newest.document.version != newest.taken):
             url = manifests_of(objects, archived).url(newest.taken)
             findings.append(_finding("corrupt", url, 0, 0, f"{url} cannot be read; the version before it counts"))
@@ -81,7 +91,7 @@ def verify_archive(
             if progress is not None:
                 progress(done, total, segment_key(archived, segment.base_offset, segment.segment_id, LOG))
     segments = sum(len(manifest.segments) for manifest in found.values())
-    unnamed = tuple(_orphans(objects, found)) if orphans else ()
+    unnamed = tuple(_orphans(objects, found, unread)) if orphans else ()
     return ArchiveVerification(objects.url, len(partitions), segments, total, tuple(findings), unnamed)
 
 
@@ -133,10 +143,11 @@ def _wrong(objects: ObjectStore, key: str, size: int | None, checksum: int | Non
     return None if value == checksum else "has another checksum than its manifest"
 
 
-def _orphans(objects: ObjectStore, found: dict[ArchivedPartition, Manifest]) -> Iterator[ObjectInfo]:
-    named = {(archived, each.base_offset, each.segment_id) for archived, manifest in found.items() for each in manifest.segments}
-    named |= {(archived, each.base_offset, each.segment_id) for archived, manifest in found.items() for each in manifest.retired}
+def _orphans(
+    objects: ObjectStore, found: dict[ArchivedPartition, Manifest], unread: set[ArchivedPartition]
+) -> Iterator[ObjectInfo]:
+    named = {archived: ids_of(manifest) for archived, manifest in found.items()}
     for each in objects.list(""):
-        name = parse_segment_key(each.key)
-        if name is not None and (name.partition, name.base_offset, name.segment_id) not in named:
+        archived, name = parse_id(each.key) or (None, "")
+        if archived is not None and archived not in unread and name not in named.get(archived, ()):
             yield each

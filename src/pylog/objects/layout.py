@@ -9,6 +9,7 @@ is immutable and numbered, and a small object `head.json` beside them names the 
                                                                   .rsm-manifest   Aiven's description of both
 pylog/store/<version>.json.zst                                 the store: its id, its topics and their configurations
 pylog/partitions/<topic>-<topicId>/<partition>/<version>.json.zst       manifests of a partition
+pylog/partitions/<topic>-<topicId>/<partition>/part-<partId>.json.zst    the oldest segments, of a partition that has many
 pylog/catalogue/<topic>-<topicId>/<version>.parquet            all segments of a topic, in columns
 pylog/sweep/<random>                                           of a sweep that runs
 ```
@@ -37,6 +38,7 @@ _CATALOGUES: Final = "pylog/catalogue/"
 HEAD: Final = "head.json"
 DOCUMENT: Final = ".json.zst"
 TABLE: Final = ".parquet"
+_PART: Final = "part-"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _TOPIC: Final = re.compile(
     r"pylog/(?:partitions|catalogue)/(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>[A-Za-z0-9_-]{22})/(?:(?P<partition>\d+)/)?"
@@ -81,7 +83,7 @@ class SegmentName(NamedTuple):
 
 
 def new_segment_id() -> str:
-    """Returns a random id, 22 characters of Kafka's base64. Each attempt to upload a segment has its own."""
+    """Returns a random id, 22 characters of Kafka's base64. Each attempt to upload a segment, or a part, has its own."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         if not text.startswith("-"):
@@ -146,6 +148,11 @@ def parse_version(prefix: str, key: str, suffix: str) -> int | None:
     return int(number) if key == f"{prefix}{number}{suffix}" and re.fullmatch(r"\d{20}", number) else None
 
 
+def part_key(partition: ArchivedPartition, part_id: str) -> str:
+    """Returns the key of a part of a partition's manifests."""
+    return f"{partition.manifests}{_PART}{part_id}{DOCUMENT}"
+
+
 def parse_topic_prefix(prefix: str) -> ArchivedPartition | None:
     """Returns the partition, or the topic, whose documents have a prefix: of a catalogue, with the partition -1. None for others.
 
@@ -156,6 +163,32 @@ def parse_topic_prefix(prefix: str) -> ArchivedPartition | None:
     """
     found = _TOPIC.fullmatch(prefix)
     return None if found is None else ArchivedPartition(found["topic"], found["topic_id"], int(found["partition"] or -1))
+
+
+def parse_part_key(key: str) -> tuple[ArchivedPartition, str] | None:
+    """Returns the partition and the id of a part of manifests; None if the key is another's.
+
+    >>> partition = ArchivedPartition("orders", "8SSgzKVaS0qTG9g3Uu47gg", 3)
+    >>> parse_part_key(part_key(partition, "ovMcNoR5R4yaIa_iCOkJ4g")) == (partition, "ovMcNoR5R4yaIa_iCOkJ4g")
+    True
+    >>> parse_part_key(partition.manifests + "head.json") is None
+    True
+    """
+    prefix, _, name = key.rpartition("/")
+    partition, part_id = parse_topic_prefix(prefix + "/"), name.removeprefix(_PART).removesuffix(DOCUMENT)
+    if partition is None or not is_id(part_id) or key != part_key(partition, part_id):
+        return None
+    return partition, part_id
+
+
+def parse_id(key: str) -> tuple[ArchivedPartition, str] | None:
+    """Returns the partition and the id of a segment's object, or of a part of manifests; None if the key is another's.
+
+    >>> parse_id("orders-8SSgzKVaS0qTG9g3Uu47gg/3/00000000000000000042-ovMcNoR5R4yaIa_iCOkJ4g.log")[1]
+    'ovMcNoR5R4yaIa_iCOkJ4g'
+    """
+    name = parse_segment_key(key)
+    return parse_part_key(key) if name is None else (name.partition, name.segment_id)
 
 
 def check_id(name: str, text: str) -> str:

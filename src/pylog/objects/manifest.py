@@ -92,6 +92,32 @@ class Retired(msgspec.Struct, frozen=True):
     size: Offset
 
 
+class PartName(msgspec.Struct, frozen=True, array_like=True):
+    """Names some segments of a part: an immutable object with the oldest segments of a partition that has many.
+
+    Attributes:
+        part_id: of the part's key; never used again.
+        crc32c: CRC-32C of the part.
+        skipped: segments at the part's beginning that are no longer named.
+        count: of the segments that are named.
+        base_offset, end_offset: of the records in these.
+    """
+
+    part_id: str
+    crc32c: int
+    skipped: Count
+    count: Count
+    base_offset: Offset
+    end_offset: Offset
+
+
+class RetiredPart(msgspec.Struct, frozen=True):
+    """A part that no version names since `at_ms`, in milliseconds since 1970. Earlier versions need it."""
+
+    part_id: str
+    at_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an archive has of a partition, at one version.
 
@@ -104,7 +130,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         topic, topic_id, partition: the partition.
         log_end_offset: the log end when this was written; the records between `end_offset` and it were not archived.
         start_offset: the log start. Records before it are deleted, even if a segment has them.
-        segments: in the order of their offsets; none overlap.
+        segments: in the order of their offsets; none overlap. Its object has only those after the parts'; see `whole`.
+        parts: objects with the oldest segments, in the order of their offsets.
+        retired_parts: parts that earlier versions name.
         retired: segments whose objects are still there, and are deleted after a delay.
         empty_to: offsets from the last segment to before this one have no record: a truncation left the log empty there.
         swept: the last version that a sweep wrote. Segments that were uploaded before it and are not named may be deleted.
@@ -125,6 +153,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     retired: tuple[Retired, ...] = ()
     empty_to: Offset = 0
     swept: Offset = 0
+    parts: tuple[PartName, ...] = ()
+    retired_parts: tuple[RetiredPart, ...] = ()
     crc32c: str = ""
 
     @property
@@ -178,20 +208,50 @@ class _Formatted(msgspec.Struct, frozen=True):
     format: int
 
 
+class _Signed(msgspec.Struct, frozen=True):
+    crc32c: str
+
+
 _FORMATTED: Final = msgspec.json.Decoder(_Formatted)
 
 
+class PartDocument(msgspec.Struct, frozen=True):
+    """The content of a part. Its checksum is in the manifests that name it."""
+
+    segments: tuple[RemoteSegment, ...]
+
+
+_PARTS: Final = msgspec.json.Decoder(PartDocument)
+_UNSIGNED: Final = b'"crc32c":""}'  # the end of a document without its checksum
+
+
 def encode(document: Manifest | StoreManifest) -> bytes:
-    """Returns the bytes of a document: JSON with its checksum, compressed with zstd."""
-    return bytes(cramjam.zstd.compress(_json(document, _checksum(document))))
+    """Returns the bytes of a document: JSON that ends with its checksum, compressed with zstd."""
+    text = msgspec.json.encode(msgspec.structs.replace(document, crc32c=""))
+    return bytes(cramjam.zstd.compress(text.removesuffix(_UNSIGNED) + _signature(f"{crc32c(text):08x}")))
 
 
-def _json(document: Manifest | StoreManifest, checksum: str) -> bytes:
-    return msgspec.json.encode(msgspec.structs.replace(document, crc32c=checksum))
+def _signature(checksum: str) -> bytes:
+    return msgspec.json.encode(_Signed(checksum))[1:]
 
 
-def _checksum(document: Manifest | StoreManifest) -> str:
-    return f"{crc32c(_json(document, '')):08x}"
+def encode_part(segments: tuple[RemoteSegment, ...]) -> bytes:
+    """Returns the bytes of a part."""
+    return bytes(cramjam.zstd.compress(msgspec.json.encode(PartDocument(segments))))
+
+
+def decode_part(data: bytes | memoryview, where: str) -> tuple[RemoteSegment, ...]:
+    """Returns the segments of a part whose checksum is right.
+
+    Args:
+        data: the bytes of the object.
+        where: its URL, for messages.
+
+    Raises:
+        CorruptionError: the bytes are no part.
+    """
+    damaged = partial(_damaged, where)
+    return decoded(_PARTS, _plain(data, damaged), damaged).segments
 
 
 def decode_manifest(data: bytes | memoryview, where: str) -> Manifest:
@@ -204,7 +264,7 @@ def decode_manifest(data: bytes | memoryview, where: str) -> Manifest:
     Raises:
         CorruptionError: the bytes are damaged, or contradict themselves. UnsupportedFormatError: a later pylog wrote them.
     """
-    return _decoded(data, where, _MANIFESTS, _contradictions)
+    return _decoded(data, where, _MANIFESTS, contradictions)
 
 
 def decode_store(data: bytes | memoryview, where: str) -> StoreManifest:
@@ -224,7 +284,8 @@ def _decoded(
     if found != FORMAT:
         raise UnsupportedFormatError(f"{where} has format {found}; this pylog reads format {FORMAT}; upgrade pylog", path=where)
     document = decoded(decoder, text, damaged)
-    if document.crc32c != _checksum(document):
+    signature = _signature(document.crc32c)
+    if not text.endswith(signature) or document.crc32c != f"{crc32c(text.removesuffix(signature) + _UNSIGNED):08x}":
         raise damaged("its checksum is of another content")
     wrong = next(wrong_of(document), None)
     if wrong is not None:
@@ -246,13 +307,23 @@ def _damaged(where: str, why: str) -> CorruptionError:
     return CorruptionError(f"{where} is damaged ({why}); the version before it counts", path=where)
 
 
-def _contradictions(manifest: Manifest) -> Iterator[str]:
+def contradictions(manifest: Manifest) -> Iterator[str]:
     """Yields what no pylog wrote. Names become keys and paths, and sizes become memory."""
     if not is_topic_name(manifest.topic) or not is_id(manifest.topic_id):
         yield f"topic {manifest.topic!r} has an impossible name or id"
+    if not all(is_id(each.segment_id) for each in manifest.retired):
+        yield "the id of a retired segment is impossible"
+    parts = [each.part_id for each in manifest.parts] + [each.part_id for each in manifest.retired_parts]
+    if not all(map(is_id, parts)):
+        yield "the id of a part is impossible"
+    end = 0
+    for part in manifest.parts:
+        if not part.count or not end <= part.base_offset <= part.end_offset:
+            yield f"the part at offset {part.base_offset} overlaps the one before it, or is empty"
+        end = part.end_offset
     end = 0
     for segment in manifest.segments:
-        if not is_id(segment.segment_id) or not all(is_id(each.segment_id) for each in manifest.retired):
+        if not is_id(segment.segment_id):
             yield f"the id of the segment at offset {segment.base_offset} is impossible"
         if not end <= segment.base_offset <= segment.end_offset:
             yield f"the segment at offset {segment.base_offset} overlaps the one before it"
@@ -282,10 +353,16 @@ __all__ = [
     "ArchivedTopic",
     "BundlePiece",
     "Manifest",
+    "PartDocument",
+    "PartName",
     "RemoteSegment",
     "Retired",
+    "RetiredPart",
     "StoreManifest",
+    "contradictions",
     "decode_manifest",
+    "decode_part",
     "decode_store",
     "encode",
+    "encode_part",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from pylog.errors import InvalidArgumentError, ObjectExistsError, ObjectStoreError
+from pylog.errors import InvalidArgumentError, ObjectExistsError, ObjectStoreError, ObjectStoreUnavailableError
 
 Data = bytes | bytearray | memoryview  # what a request takes
 _TRIED: Final = "pylog/created-once"
@@ -104,6 +104,19 @@ def check_key(key: str) -> str:
     if any(part in {"", ".", ".."} or "\\" in part or "\0" in part for part in key.split("/")):
         raise InvalidArgumentError(f"{key!r} is not a key of an object: each part between slashes must be a name")
     return key
+
+
+def create_own(objects: ObjectStore, key: str, data: Data) -> None:
+    """Creates an object whose key nobody else uses. If the answer is lost, the object counts, or the request is sent again.
+
+    Raises:
+        ObjectStoreError: a request failed.
+    """
+    with suppress(ObjectExistsError, ObjectStoreUnavailableError):
+        objects.put_new(key, data)
+        return
+    if objects.head(key) is None:
+        objects.put_new(key, data)
 
 
 def check_creates_once(objects: ObjectStore) -> None:

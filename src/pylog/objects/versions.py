@@ -15,8 +15,8 @@ import msgspec
 from pylog import trace
 from pylog.directory.documents import Offset
 from pylog.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, ObjectStoreError, ObjectStoreUnavailableError
-from pylog.objects.layout import DOCUMENT, HEAD, STORE, ArchivedPartition, parse_version, version_key
-from pylog.objects.manifest import Manifest, StoreManifest, decode_manifest, decode_store
+from pylog.objects.layout import DOCUMENT, HEAD, STORE, parse_version, version_key
+from pylog.objects.manifest import StoreManifest, decode_store
 from pylog.objects.objects import Data, ObjectStore, failed
 
 T = TypeVar("T")
@@ -67,6 +67,14 @@ class Versions(Generic[T]):
 
         Cost: three GETs if the hint is right, and one more for each later version.
         """
+        found = self._newest()
+        return found if found.document is None else found._replace(document=self.whole(found.document))
+
+    def whole(self, document: T) -> T:
+        """Returns a document with what its object names and does not have."""
+        return document
+
+    def _newest(self) -> Newest[T]:
         taken, newest = self._last_taken()
         damaged = 0
         for version in range(taken, 0, -1):
@@ -115,10 +123,10 @@ class Versions(Generic[T]):
         Raises:
             ObjectNotFoundError: it was deleted. CorruptionError: it is damaged.
         """
-        return self._decode(self._read(version), self.url(version))
+        return self.whole(self._decode(self._read(version), self.url(version)))
 
     def every(self) -> Iterator[T]:
-        """Yields the sound documents, the newest first. Lists nothing.
+        """Yields the sound documents as their objects have them, the newest first: see `whole`. Lists nothing.
 
         Cost: one GET for each version.
         """
@@ -179,11 +187,6 @@ class Versions(Generic[T]):
 
     def _read(self, version: int) -> bytes | memoryview:
         return self._objects.get(self._key(version))[0]
-
-
-def manifests_of(objects: ObjectStore, partition: ArchivedPartition) -> Versions[Manifest]:
-    """Returns the manifests of a partition."""
-    return Versions(objects, partition.manifests, DOCUMENT, decode_manifest)
 
 
 def store_manifests(objects: ObjectStore) -> Versions[StoreManifest]:
