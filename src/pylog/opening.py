@@ -128,17 +128,17 @@ def _files_of(
     if access is not None:
         raise InvalidArgumentError(f"access is for the URL of an archive, and path={path!r} is none")
     if "KafkaTier" in (type(archive).__name__, type(path).__name__):
-        from pylog.objects.kafka_tier import KafkaTier, tier_files, tiered_files  # few stores have a tier
+        from pylog.objects.kafka_tier import KafkaTier, TieredDirectory  # few stores have a tier
 
         if mode != "r":
             raise InvalidArgumentError(f"mode={mode!r} with a KafkaTier: a broker's tier is only read; open it with mode='r'")
         if isinstance(path, KafkaTier):
             if archive is not None:
                 raise InvalidArgumentError("path and archive are both a KafkaTier; give the broker's directory as the path")
-            return path.url, tier_files(path)
+            return path.url, TieredDirectory(path, path.url).files()
         if isinstance(archive, KafkaTier):
             root = _local(path, fs)
-            return root, tiered_files(archive, fs or OsFileSystem(), root)
+            return root, TieredDirectory(archive, root, fs or OsFileSystem()).files()
     root, files = _local(path, fs), fs or OsFileSystem()
     check_restored(files, root)
     return root, files

@@ -20,7 +20,7 @@ from pylog.errors import (
     StorageFailedError,
 )
 from pylog.fs import OsFileSystem
-from pylog.objects.kafka_tier import tiered_files
+from pylog.objects.kafka_tier import TieredDirectory
 from support.kafka_tiers import PREFIXES, key_file, metadata_free_directory, records_of_segments, unpacked_tiers, write_metadata
 
 # partition: start, end, last stable offset, records, committed records below that (golden-tier/README.md of the project's data)
@@ -54,7 +54,7 @@ def local_tier(unpacked: Path, name: str) -> pylog.KafkaTier:
 
 def plan_of(root: Path, tier: pylog.KafkaTier) -> list[tuple[int, int]]:
     """Returns base offset and size of each segment of `t` that is remote."""
-    fs = tiered_files(tier, OsFileSystem(), str(root))
+    fs = TieredDirectory(tier, str(root), OsFileSystem()).files()
     logs = [entry for entry in fs.list(f"{root}/t-0", sizes=".log") if entry.name.endswith(".log") and entry.size]
     return [(int(entry.name[:20]), entry.size) for entry in logs]
 

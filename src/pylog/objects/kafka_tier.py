@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem
@@ -11,9 +11,10 @@ from pylog.objects.aiven import AivenTier
 from pylog.objects.aiven_keys import KeyRing
 from pylog.objects.local_tier import LocalTier
 from pylog.objects.opening import open_objects
-from pylog.objects.remote_files import Folders, RemoteFileSystem
-from pylog.objects.tier_files import RemoteOnlyFolders, TierFolders
+from pylog.objects.remote_files import RemoteFileSystem
+from pylog.objects.tier_files import PinnedFolders, RemoteOnlyFolders, TierFolders, TierView, ViewedFolders
 from pylog.objects.tier_source import TierLayout
+from pylog.record.types import TopicPartition
 
 LAYOUTS: Final = ("aiven", "local")
 
@@ -63,12 +64,30 @@ class KafkaTier:
         return f"KafkaTier({self.url!r}, layout={self._layout_name!r})"
 
 
-def tiered_files(tier: KafkaTier, fs: FileSystem, root: str) -> FileSystem:
-    """Returns a file system with a broker's log directory, and the segments of the tier before its local ones."""
-    return RemoteFileSystem(root, TierFolders(tier._layout, tier.url, fs, root), fs)
+class TieredDirectory(NamedTuple):
+    """Where the logs of a tier are read: with a broker's log directory, or alone. It has a file system for each use.
 
+    Attributes:
+        tier: of the broker.
+        root: the broker's log directory; the URL of the tier to read the tier alone.
+        fs: the file system of that directory; None to read the tier alone.
+    """
 
-def tier_files(tier: KafkaTier) -> FileSystem:
-    """Returns a file system with what is in a tier. Its log directory is the tier's URL."""
-    folders: Folders = RemoteOnlyFolders(tier._layout, tier.url, tier._topic_ids)
-    return RemoteFileSystem(tier.url, folders)
+    tier: KafkaTier
+    root: str
+    fs: FileSystem | None = None
+
+    def folders(self) -> ViewedFolders:
+        """Returns the directories of the partitions, and what is found of each."""
+        if self.fs is None:
+            return RemoteOnlyFolders(self.tier._layout, self.tier.url, self.tier._topic_ids)
+        return TierFolders(self.tier._layout, self.tier.url, self.fs, self.root)
+
+    def files(self, folders: ViewedFolders | None = None) -> FileSystem:
+        """Returns a file system with the segments of the tier before the local ones."""
+        return RemoteFileSystem(self.root, folders or self.folders(), self.fs)
+
+    def pinned_files(self, partition: TopicPartition, view: TierView) -> FileSystem:
+        """Returns a file system with one partition of the tier as a view has it. Lists nothing in the tier."""
+        folders = PinnedFolders(self.folders(), f"{partition.topic}-{partition.partition}", view)
+        return RemoteFileSystem(self.root, folders, self.fs)

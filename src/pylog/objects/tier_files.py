@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, Protocol, Self
 
 from pylog import limits, trace
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, Checkpoint
@@ -21,7 +21,7 @@ from pylog.errors import CorruptionError, InvalidArgumentError, ObjectStoreError
 from pylog.fs import FileSystem, join
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.ranges import MissingLog
-from pylog.objects.remote_files import BytesInMemory, Folder, RemoteEntry
+from pylog.objects.remote_files import BytesInMemory, Folder, Folders, RemoteEntry
 from pylog.objects.tier_batches import position_of
 from pylog.objects.tier_metadata import recorded_segments
 from pylog.objects.tier_segments import Served, TierSegment, cover, newest, on_lineage
@@ -41,6 +41,47 @@ _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _NONE: Final = RemoteEntry(0, small=lambda: None)  # an index that is made from the log when it is needed
 
 
+class TierView(NamedTuple):
+    """What a tier had of a partition at one moment. It is small and has no secrets, so that it can travel to other processes.
+
+    Attributes:
+        topic_id: of the partition.
+        parts: of the log that are in the tier, in order; at least one.
+        epochs: the log's leader epochs, ascending.
+        local_start: base offset of the first local segment; None without a broker's directory.
+    """
+
+    topic_id: str
+    parts: tuple[Served, ...]
+    epochs: tuple[EpochEntry, ...]
+    local_start: int | None
+
+    def within(self, start: int, end: int | None) -> Self:
+        """Returns the view for a reader of some offsets only. The other parts of the log cannot be read from it.
+
+        Args:
+            start: the first offset that is read.
+            end: the offset after the last one; None to keep all that follows.
+        """
+        wanted = [part for part in self.parts if part.end_offset > start and (end is None or part.base_offset < end)]
+        kept = [part if part.segment is None else part._replace(segment=part.segment._replace(epochs=())) for part in wanted]
+        first, last = self.parts[0].base_offset, self.parts[-1].end_offset
+        before = Served(first, kept[0].base_offset if kept else last, None)
+        after = Served(kept[-1].end_offset if kept else last, last if self.local_start is not None else 0, None)
+        return self._replace(parts=tuple(part for part in (before, *kept, after) if part.base_offset < part.end_offset))
+
+
+class ViewedFolders(Folders, Protocol):
+    """The directories of partitions with a remote tier, and what was found of each."""
+
+    @property
+    def views(self) -> Mapping[str, TierView]: ...
+
+    def folder_of_view(self, name: str, view: TierView) -> Folder:
+        """Returns the files of a partition, as a view has them. Sends no request."""
+        ...
+
+
 class TierFolders:
     """The partitions of a broker with remote storage. See `Folders` for the methods.
 
@@ -48,6 +89,9 @@ class TierFolders:
         layout: of the tier.
         url: of the tier, for errors.
         fs, root: the broker's log directory. Its local segments count before those of the tier.
+
+    Attributes:
+        views: what was found last, by the name of the partition.
     """
 
     def __init__(self, layout: TierLayout, url: str, fs: FileSystem, root: str) -> None:
@@ -55,6 +99,7 @@ class TierFolders:
         self._url = url
         self._fs = fs
         self._root = root
+        self.views: dict[str, TierView] = {}
 
     def names(self) -> list[str]:
         """Returns no names: each partition of the broker has a local directory."""
@@ -69,24 +114,36 @@ class TierFolders:
         A running broker writes the log starts once a minute. Until then the leader epochs tell where the log begins: if the tier
         has nothing of it, its files are simply gone.
         """
-        partition = parse_partition_directory(name)
-        if partition is None or local_start is None:
+        self.views.pop(name, None)
+        found = None if local_start is None else self._view(name, local_start)
+        if found is None:
             return {}
+        self.views[name] = found
+        return self.folder_of_view(name, found)
+
+    def folder_of_view(self, name: str, view: TierView) -> Folder:
+        assert view.local_start is not None
+        return folder_of(self._layout, name, view.parts, view.local_start)
+
+    def _view(self, name: str, local_start: int) -> TierView | None:
+        partition = parse_partition_directory(name)
+        if partition is None:
+            return None
         recorded = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
         directory = join(self._root, name)
         topic_id, epochs = read_topic_id(self._fs, directory), read_epochs(self._fs, directory) or []
         start = recorded if recorded is not None else epochs[0].start_offset if epochs else local_start
         if start >= local_start or topic_id is None:
-            return {}
+            return None
         of_tier = TierPartition(partition.topic, partition.partition, topic_id)
         found = recorded_segments(self._fs, self._root, of_tier, self._layout)
         if found is None:
             found = self._layout.segments(of_tier)
             trace.line(trace.TIER_LISTED, partition, path=self._url, segments=len(found))
         if recorded is None and not found:
-            return {}
+            return None
         segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]
-        return folder_of(self._layout, name, cover(segments, start, local_start), local_start)
+        return TierView(topic_id, tuple(cover(segments, start, local_start)), tuple(epochs), local_start)
 
 
 class RemoteOnlyFolders:
@@ -96,6 +153,9 @@ class RemoteOnlyFolders:
         layout: of the tier.
         url: of the tier, for errors.
         topic_ids: which id counts of a topic that was deleted and created again, by topic.
+
+    Attributes:
+        views: what was found last, by the name of the partition.
     """
 
     def __init__(self, layout: TierLayout, url: str, topic_ids: Mapping[str, str]) -> None:
@@ -104,6 +164,7 @@ class RemoteOnlyFolders:
         self._topic_ids = topic_ids
         self._guard = threading.Lock()
         self._listed: dict[str, TierPartition] | None = None
+        self.views: dict[str, TierView] = {}
 
     def _partitions(self) -> dict[str, TierPartition]:
         with self._guard:
@@ -141,13 +202,17 @@ class RemoteOnlyFolders:
         lineage = self._epochs(last, found)
         segments = [each for each in found if on_lineage(each, lineage, limits.INT64_MAX)]
         start = min((each.base_offset for each in segments), default=last.end_offset)
-        epochs = truncate_epochs_start(list(lineage), start)
-        parts = cover(segments, start, None)
-        end = parts[-1].end_offset if parts else start
+        parts = cover(segments, start, None) or [Served(start, start, None)]
+        self.views[name] = view = TierView(partition.topic_id, tuple(parts), tuple(lineage), None)
+        return self.folder_of_view(name, view)
+
+    def folder_of_view(self, name: str, view: TierView) -> Folder:
+        start, end = view.parts[0].base_offset, view.parts[-1].end_offset
+        epochs = truncate_epochs_start(list(view.epochs), start)
         return {
-            **folder_of(self._layout, name, parts, end),
+            **folder_of(self._layout, name, [part for part in view.parts if part.base_offset < end], end),
             file_name(end, LOG): RemoteEntry(0, log=BytesInMemory(join(self._url, name, file_name(end, LOG)))),
-            PARTITION_METADATA: _known(format_partition_metadata(partition.topic_id)),
+            PARTITION_METADATA: _known(format_partition_metadata(view.topic_id)),
             LEADER_EPOCH_CHECKPOINT: _known(_formatted(epochs)),
         }
 
@@ -162,6 +227,34 @@ class RemoteOnlyFolders:
         for epoch, start in (entry for segment in found for entry in segment.epochs):
             starts[epoch] = min(start, starts.get(epoch, start))
         return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]
+
+
+class PinnedFolders:
+    """One partition as a view has it: nothing is listed. See `Folders` for the methods.
+
+    Args:
+        folders: of the tier. If the broker has moved or deleted local segments since the view, they read the tier again.
+        name: of the partition.
+        view: of it.
+    """
+
+    def __init__(self, folders: ViewedFolders, name: str, view: TierView) -> None:
+        self._folders = folders
+        self._name = name
+        self._view = view
+
+    def names(self) -> list[str]:
+        """Returns the partition, if there is no local directory."""
+        return [self._name] if self._view.local_start is None else []
+
+    def root_files(self) -> Mapping[str, bytes]:
+        return self._folders.root_files()
+
+    def folder(self, name: str, local_start: int | None) -> Folder:
+        """Returns the files of the partition."""
+        if name == self._name and local_start == self._view.local_start:
+            return self._folders.folder_of_view(name, self._view)
+        return {} if local_start is None else self._folders.folder(name, local_start)
 
 
 def _formatted(epochs: Sequence[EpochEntry]) -> bytes:

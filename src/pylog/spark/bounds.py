@@ -65,7 +65,7 @@ class PartitionBounds:
             return offset
         fate = "is gone" if offset < self.earliest else "is not there yet"
         if offset in self.remote:
-            fate = "is in a broker's remote tier, which pylog does not read"
+            fate = "is in a broker's remote tier, which the option `tier` reads"
         report_data_loss(
             f"{which} offset {offset} of {named(self.partition)} {fate}: "
             f"the log has offsets {self.earliest} to {self.latest} (exclusive)",

@@ -22,7 +22,7 @@ _READ = (
     "isolationLevel", "isolation.level", "kafka.isolation.level", "failOnDataLoss",
     "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition",
     "includeHeaders", "columns", "verifyChecksums",
-    "s3.region", "s3.endpoint", "s3.anonymous",
+    "s3.region", "s3.endpoint", "s3.anonymous", "tier", "tier.layout", "tier.keyPrefix", "tier.keys", "tier.topicIds",
 )  # fmt: skip
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")

@@ -17,6 +17,7 @@ from typing import Any
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.spark import values
+from pylog.spark.access import NO_ACCESS, TIER, Access, access_of
 from pylog.spark.given import ENDING, GivenOptions
 from pylog.spark.values import named
 from pylog.urls import is_url
@@ -94,15 +95,15 @@ class ScanOptions:
         isolation_level: `read_uncommitted` or `read_committed`.
         verify_checksums: whether each batch's CRC is computed.
         fail_on_data_loss: true if deleted records are an error, false for a warning.
-        access: how to reach the bucket of a URL: names and values of `pylog.objects.open_objects`. Credentials are not among
-            them: each process takes them from its environment.
+        access: how to reach the bucket of a URL, and a broker's remote tier. It has no credentials: each process takes them from
+            its environment.
     """
 
     columns: tuple[str, ...]
     isolation_level: str
     verify_checksums: bool
     fail_on_data_loss: bool
-    access: tuple[tuple[str, str | bool], ...] = ()
+    access: Access = NO_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class SourceOptions:
     """What batch and streaming reads have in common.
 
     Attributes:
-        paths: log directories, absolute.
+        paths: log directories, absolute; or URLs of archives; or the URL of a broker's remote tier alone.
         subscription: which partitions are read.
         start: where reading begins.
         latest_if_none_younger: with a start by time, true to begin at the end of a partition without such a record; false to
@@ -236,8 +237,9 @@ def _stream(given: GivenOptions) -> StreamOptions:
 
 def _common(given: GivenOptions) -> dict[str, Any]:
     strategy = given.get("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"), "error")
+    access = access_of(given)
     return {
-        "paths": given.required("path", values.paths),
+        "paths": _paths(given, access),
         "subscription": _subscription(given),
         "latest_if_none_younger": strategy == "latest",
         "min_partitions": given.get("minPartitions", values.positive, None),
@@ -248,7 +250,7 @@ def _common(given: GivenOptions) -> dict[str, Any]:
             isolation_level=_isolation(given),
             verify_checksums=given.get("verifyChecksums", values.boolean, True),
             fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
-            access=_access(given),
+            access=access,
         ),
     }
 
@@ -268,14 +270,15 @@ def _subscription(given: GivenOptions) -> TopicSelection:
     return ListedPartitions(given.required("assign", values.partitions))
 
 
-def _access(given: GivenOptions) -> tuple[tuple[str, str | bool], ...]:
-    """Returns how to reach a bucket."""
-    found = {
-        "region": given.get("s3.region", values.word, None),
-        "endpoint": given.get("s3.endpoint", values.word, None),
-        "anonymous": given.get("s3.anonymous", values.boolean, None),
-    }
-    return tuple((name, value) for name, value in found.items() if value is not None)
+def _paths(given: GivenOptions, access: Access) -> tuple[str, ...]:
+    """Returns the paths. A broker's remote tier may be read with the broker's directories or without."""
+    tier = access.opened_tier()
+    if tier is None:
+        return given.required("path", values.paths)
+    paths = given.get("path", values.paths, (tier.url,))
+    for path in filter(is_url, paths if "path" in given else ()):
+        raise InvalidArgumentError(f"path={path} with a {TIER}: path takes the broker's log directories; or leave it out")
+    return paths
 
 
 def _columns(given: GivenOptions) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import CorruptionError, InvalidArgumentError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.record.types import TopicPartition
+from pylog.spark.access import NO_ACCESS, Access
 from pylog.spark.options import (
     AtOffsets,
     AtTimestamps,
@@ -27,31 +28,32 @@ from pylog.urls import is_url
 
 
 @contextlib.contextmanager
-def opened(paths: Iterable[str], access: Iterable[tuple[str, str | bool]] = ()) -> Iterator[dict[str, Root]]:
+def opened(paths: Iterable[str], access: Access = NO_ACCESS) -> Iterator[dict[str, Root]]:
     """Opens log directories and archives, and returns them by path.
 
     Args:
         paths: log directories, and URLs of archives.
-        access: how to reach the buckets of URLs.
+        access: how to reach the buckets of URLs, and a broker's remote tier.
     """
-    access = tuple(access)
     with contextlib.ExitStack() as stack:
         yield {path: stack.enter_context(contextlib.closing(Root(path, access))) for path in paths}
 
 
-def check_paths(paths: Iterable[str], access: Iterable[tuple[str, str | bool]] = ()) -> None:
+def check_paths(paths: Iterable[str], access: Access = NO_ACCESS) -> None:
     """Looks whether each directory is there and may be read, so that a wrong path is reported when a query is analysed.
 
     Args:
         paths: log directories, and URLs of archives.
-        access: how to reach the buckets of URLs.
+        access: how to reach the buckets of URLs. A broker's remote tier is read when the query is planned.
 
     Raises:
         NotALogDirectoryError: one is missing or no directory, or there is no archive.
     """
     for path in paths:
-        if is_url(path):
+        if is_url(path) and access.tier is None:
             Root(path, access).close()
+        elif is_url(path):
+            continue
         else:
             OsFileSystem().check_directory(path, write=False)
 
@@ -106,7 +108,7 @@ def topic_ids(log_dirs: Mapping[TopicPartition, str], roots: Mapping[str, Root] 
 
     Args:
         log_dirs: partitions, each with its log directory.
-        roots: the same, opened, by path; needed for archives.
+        roots: the same, opened, by path; needed for archives and tiers.
 
     Cost: a small file of each topic.
     """
@@ -117,7 +119,7 @@ def topic_ids(log_dirs: Mapping[TopicPartition, str], roots: Mapping[str, Root] 
 
 def _id_in(log_dir: str, partition: TopicPartition, roots: Mapping[str, Root]) -> str | None:
     root = roots.get(log_dir)
-    return topic_id(log_dir, partition) if root is None or not root.is_archive else root.archived_topic_id(partition)
+    return topic_id(log_dir, partition) if root is None else root.topic_id(partition)
 
 
 def topic_id(log_dir: str, partition: TopicPartition) -> str | None:

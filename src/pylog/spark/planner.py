@@ -36,6 +36,7 @@ from pylog.spark.steady import steadily
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
+    from pylog.objects.tier_files import TierView
 
 NO_CUTS: Final[Mapping[TopicPartition, PartitionCut]] = {}
 MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
@@ -53,6 +54,7 @@ class LogSlice(InputPartition):
         topic_id: of the planned topic, to recognise another one of the same name; None if it has none.
         cut: the partition in a snapshot, whose records are read; None without a snapshot.
         version: of the manifest that the plan was made with, if the directory is the URL of an archive; else None.
+        tier: what the plan found of it in a broker's remote tier; None if nothing is there.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
     LogSlice('/data/shop', 'orders', 0, 10, 20, None)
@@ -68,6 +70,7 @@ class LogSlice(InputPartition):
         topic_id: str | None = None,
         cut: PartitionCut | None = None,
         version: int | None = None,
+        tier: TierView | None = None,
     ) -> None:
         super().__init__(None)
         self.directory = directory
@@ -78,6 +81,7 @@ class LogSlice(InputPartition):
         self.topic_id = topic_id
         self.cut = cut
         self.version = version
+        self.tier = tier
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -85,7 +89,8 @@ class LogSlice(InputPartition):
 
     def _fields(self) -> tuple[Any, ...]:
         fields = self.directory, self.topic, self.partition, self.start, self.end, self.topic_id
-        return fields if self.cut is None and self.version is None else (*fields, self.cut, self.version)
+        others = self.cut, self.version, self.tier
+        return fields if others == (None, None, None) else (*fields, *others)
 
     def __reduce__(self) -> tuple[type[LogSlice], tuple[Any, ...]]:
         return LogSlice, self._fields()
@@ -143,13 +148,28 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
         check_all_named(options.end, log_dirs, "endingOffsets")
         ids = topic_ids(log_dirs, roots)  # read before the logs are opened, to detect topics that are created again in between
         cuts = _cuts(roots, log_dirs) if options.snapshot else {}
-        wanted, is_archive = sorted(log_dirs.items()), any(root.is_archive for root in roots.values())
-        each = partial(_extents_in, roots, options, pruning, cuts) if is_archive else partial(_extents_of, options, pruning, cuts)
-        extents = each(wanted) if is_archive else in_processes(each, wanted)
+        wanted, has_objects = sorted(log_dirs.items()), any(root.has_objects for root in roots.values())
+        in_here, apart = partial(_extents_in, roots, options, pruning, cuts), partial(_extents_of, options, pruning, cuts)
+        extents = in_here(wanted) if has_objects else in_processes(apart, wanted)
         found = slices(lambda log_dir, partition: roots[log_dir].outline(partition), extents, options, ids, cuts)
-        for part in found if is_archive else ():
-            part.version = roots[part.directory].version(part.topic_partition)
+        for part in found if has_objects else ():
+            pin(part, roots[part.directory], options)
         return found
+
+
+def pin(part: LogSlice, root: Root, options: SourceOptions) -> None:
+    """Adds to a slice which objects the plan found, so that its task lists nothing and reads the same log.
+
+    To tell which records are committed, a task reads beyond its slice; and so it does for a snapshot.
+
+    Args:
+        part: the slice.
+        root: its log directory.
+        options: of the read.
+    """
+    part.version, view = root.version(part.topic_partition), root.tier_view(part.topic_partition)
+    reads_on = options.scan.isolation_level == "read_committed" or part.cut is not None
+    part.tier = None if view is None else view.within(part.start, None if reads_on else part.end)
 
 
 def _cuts(roots: Mapping[str, Root], log_dirs: Mapping[TopicPartition, str]) -> Mapping[TopicPartition, PartitionCut]:

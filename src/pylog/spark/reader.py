@@ -32,16 +32,20 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import FileSystem
 from pylog.objects.layout import NO_TOPIC_ID
 from pylog.objects.opening import open_objects
 from pylog.options import StoreOptions
 from pylog.snapshot import Snapshot
+from pylog.spark.access import Access
 from pylog.spark.bounds import end_of, report_data_loss
 from pylog.spark.options import ScanOptions
 from pylog.spark.partitions import topic_id
 from pylog.spark.planner import LogSlice
+from pylog.spark.roots import tiered_directory
 from pylog.spark.schema import ARROW_HEADER, arrow_schema
 from pylog.spark.values import named
+from pylog.urls import is_url
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
@@ -122,22 +126,32 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[PartitionLog | Non
         log = None
         with contextlib.suppress(UnknownTopicOrPartitionError):
             log = opened.enter_context(contextlib.closing(manager_of(store).log(part.topic, part.partition)))
-        if log is None or (part.version is None and _is_of_another_topic(part)):
+        if log is None or (not is_url(part.directory) and _is_of_another_topic(part)):
             _report_missing(part, options)
             log = None
         yield log
 
 
 def _store(part: LogSlice, options: ScanOptions) -> Store:
-    """Opens the store of a slice. An archive has only the slice's partition then, at the version of the plan."""
-    if part.version is None:
+    """Opens the store of a slice. An archive or a tier has only the slice's partition then, as the plan found it."""
+    if part.version is None and part.tier is None:
         return pylog.open(part.directory, mode="r")
-    from pylog.archived_outlines import partition_files
     from pylog.store import open_directory
 
-    objects = open_objects(part.directory, **dict(options.access))
-    files = partition_files(objects, part.topic_partition, part.topic_id or NO_TOPIC_ID, part.version)
-    return open_directory(objects.url, StoreOptions(mode="r"), files, SystemClock())
+    root, files = _files(part, options.access)
+    return open_directory(root, StoreOptions(mode="r"), files, SystemClock())
+
+
+def _files(part: LogSlice, access: Access) -> tuple[str, FileSystem]:
+    """Returns the log directory of a slice, and a file system with its objects."""
+    tiered = tiered_directory(part.directory, access)
+    if tiered is not None and part.tier is not None:
+        return tiered.root, tiered.pinned_files(part.topic_partition, part.tier)
+    from pylog.archived_outlines import partition_files
+
+    assert part.version is not None
+    objects = open_objects(part.directory, **dict(access.bucket))
+    return objects.url, partition_files(objects, part.topic_partition, part.topic_id or NO_TOPIC_ID, part.version)
 
 
 def _is_of_another_topic(part: LogSlice) -> bool:

@@ -58,7 +58,10 @@ class PylogDataSource(DataSource):
         options = any_options(self.options if of_table is None else of_table)
         check_paths(options.paths, options.scan.access)
         schema = spark_schema(options.scan.columns)
-        return schema if of_table is None else carrying(schema, of_table | {"path": ",".join(options.paths)})
+        if of_table is None:
+            return schema
+        absolute = {"path": ",".join(options.paths)} if "path" in of_table else {}  # a broker's tier may be read without
+        return carrying(schema, of_table | absolute)
 
     def reader(self, schema: StructType) -> PylogReader:
         """Returns a reader for one batch query.

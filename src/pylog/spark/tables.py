@@ -88,7 +88,8 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
         options: that Spark gives for this write.
 
     Raises:
-        InvalidArgumentError: the frame belongs to a table, and no option names the store to write to.
+        InvalidArgumentError: the frame belongs to a table, and no option names the store to write to; or the table reads a
+            broker's remote tier.
 
     >>> from pylog.spark.schema import spark_schema
     >>> table = carrying(spark_schema(["key", "value"]), {"path": "/shop", "subscribe": "orders", "columns": "key,value"})
@@ -101,6 +102,8 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
     if not of_table or "path" in {name.lower() for name in given}:
         return WriteTarget(given, of_table=False)
     table = any_options(of_table)
+    if table.scan.access.tier is not None:
+        raise InvalidArgumentError("the table reads a broker's remote tier, which is only read; write to another path")
     if tuple(schema.fieldNames()) != table.scan.columns:
         raise InvalidArgumentError(
             "the option 'path' is required: the rows come from a table, and it is not taken for the place where they go"

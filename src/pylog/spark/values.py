@@ -52,6 +52,19 @@ def word(name: str, value: str) -> str:
     return value
 
 
+def pairs(name: str, value: str) -> tuple[tuple[str, str], ...]:
+    """Parses names with a text each. The error does not repeat the value, which may be a secret that was given by mistake.
+
+    >>> pairs("tier.keys", "k1=/etc/keys/k1.pem, k2=/etc/keys/k2.pem")
+    (('k1', '/etc/keys/k1.pem'), ('k2', '/etc/keys/k2.pem'))
+    """
+    parts = [part.strip().partition("=") for part in value.split(",")]
+    found = {first.strip(): second.strip() for first, _, second in parts}
+    if len(found) < len(parts) or not all(found) or not all(found.values()) or "-----BEGIN" in value:
+        raise InvalidArgumentError(f"{name} must be different names with a text each, as in 'k1=/etc/keys/k1.pem, k2=...'")
+    return tuple(found.items())
+
+
 def one_of(*choices: str) -> Parse[str]:
     """Returns a parser of one of a few words, in any case."""
 

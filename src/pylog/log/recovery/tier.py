@@ -74,6 +74,7 @@ def in_tier(name: str, remote: range, offset: int) -> OffsetOutOfRangeError:
         offset: the requested offset.
     """
     offsets = f"{remote.start} to {remote.stop - 1}"
-    message = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {offsets} and is not read by pylog"
-    advice = f"the local log starts at offset {remote.stop}: start there to read it"
+    where = f"is in a broker's remote tier, which has the offsets {offsets} and was not given as a KafkaTier"
+    message = f"offset {offset} of {name} {where}"
+    advice = f"the local log starts at offset {remote.stop}: start there to read it alone"
     return OffsetOutOfRangeError(f"{message}; {advice}", offset=offset)
