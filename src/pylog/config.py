@@ -123,6 +123,8 @@ class TopicConfig:
             `local_retention_*` decides how long they also stay on the disk. `retention_*` then applies to both together.
         local_retention_ms: as `retention_ms`, for the local copies of archived segments; -2 means the same value, -1 no limit.
         local_retention_bytes: as `retention_bytes`, for the same.
+        remote_log_copy_disable: true to upload nothing more (KIP-950): the archive is read, and retention deletes from it.
+            `local_retention_*` must be as `retention_*` then.
         remote_log_delete_on_disable: true to allow that `remote_storage_enable` is turned off: the records that are only in the
             archive are then deleted.
         remote_delete_delay_ms: how long objects of deleted segments stay in the archive; one day, for readers with old plans.
@@ -161,6 +163,7 @@ class TopicConfig:
     remote_storage_enable: bool = False
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     remote_delete_delay_ms: int = limits.DEFAULT_REMOTE_DELETE_DELAY_MS
 
@@ -182,7 +185,7 @@ class TopicConfig:
             Durability.of(self.durability if isinstance(self.durability, str) else repr(self.durability))
         if self.retention_group is not None and not _is_text(self.retention_group):
             raise InvalidArgumentError(f"retention_group={self.retention_group!r} is not the name of a consumer group")
-        for name in ("remote_storage_enable", "remote_log_delete_on_disable"):
+        for name in ("remote_storage_enable", "remote_log_copy_disable", "remote_log_delete_on_disable"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(f"{name}={getattr(self, name)!r} is not True or False")
         if self.remote_storage_enable:
@@ -254,6 +257,7 @@ class CreateTopicArguments(TypedDict, total=False):
     remote_storage_enable: bool
     local_retention_ms: int
     local_retention_bytes: int
+    remote_log_copy_disable: bool
     remote_log_delete_on_disable: bool
     remote_delete_delay_ms: int
     config: Mapping[str, Any]
@@ -293,6 +297,7 @@ class AlterTopicArguments(TypedDict, total=False):
     remote_storage_enable: bool | None
     local_retention_ms: int | None
     local_retention_bytes: int | None
+    remote_log_copy_disable: bool | None
     remote_log_delete_on_disable: bool | None
     remote_delete_delay_ms: int | None
     config: Mapping[str, Any]
@@ -460,6 +465,9 @@ def _check_tiered(config: TopicConfig) -> None:
         if whole >= 0 and (local == -1 or local > whole):
             message = f"local_{name}={local} keeps more on the disk than {name}={whole} keeps at all"
             raise InvalidArgumentError(f"{message}; use at most {whole}, or -2 for the same value")
+        if config.remote_log_copy_disable and local not in {-2, whole}:
+            message = f"remote_log_copy_disable=True with local_{name}={local} and {name}={whole}"
+            raise InvalidArgumentError(f"{message}: nothing more is archived, so the disk keeps all records; use -2")
 
 
 def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:

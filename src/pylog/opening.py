@@ -124,7 +124,7 @@ def _files_of(
 ) -> tuple[str, FileSystem]:
     """Returns the path of a log directory, and the file system that has it."""
     if fs is None and isinstance(path, str) and "://" in path:
-        return _archived(path, access, mode)
+        return archived_root(path, access, mode)
     if access is not None:
         raise InvalidArgumentError(f"access is for the URL of an archive, and path={path!r} is none")
     if "KafkaTier" in (type(archive).__name__, type(path).__name__):
@@ -144,8 +144,20 @@ def _files_of(
     return root, files
 
 
-def _archived(url: str, access: Mapping[str, Any] | None, mode: str) -> tuple[str, FileSystem]:
-    """Returns the URL of an archive, and a file system with the archived store."""
+def archived_root(url: str, access: Mapping[str, Any] | None = None, mode: str = "r") -> tuple[str, FileSystem]:
+    """Returns the URL of an archive, and a file system with the archived store.
+
+    Args:
+        url: of the archive.
+        access, mode: as of `open_store`.
+
+    Raises:
+        ReadOnlyError: the mode is another than "r".
+        NotALogDirectoryError: there is no archive. InvalidArgumentError: the URL is not valid.
+        ObjectStoreError: a request failed.
+
+    Cost: three requests.
+    """
     from pylog.archived_files import archived_files  # few stores are read from objects
     from pylog.objects import open_objects
 

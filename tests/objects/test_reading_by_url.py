@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 import shutil
 from collections import Counter
@@ -123,6 +124,17 @@ def test_commands_take_urls(archived: Path, url: str) -> None:
     described = [run("describe", path, "orders").text.splitlines()[1:3] for path in (url, archived / "store")]
     assert described[0] == described[1]
     assert "g" in run("groups", "list", url).text
+    counted = [json.loads(run("stats", path, "--json", "--keys").text) for path in (url, archived / "store")]
+    for found in counted:
+        for partition in (partition for topic in found["topics"] for partition in topic["partitions"]):
+            partition.pop("directory", None)
+            for segment in partition["segments"]:
+                segment.pop("last_append")
+    assert counted[0] == counted[1]
+    assert counted[0]["groups"][0]["group"] == "g"
+    outcome = run("stats", f"{url}-none")
+    assert outcome.code == 1
+    assert "no archive of a store" in outcome.complaints
 
 
 @pytest.mark.parametrize("mode", ["rw"])

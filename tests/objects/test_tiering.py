@@ -430,6 +430,31 @@ def test_a_tiered_topic_cannot_become_compacted_or_leave_its_records_in_the_arch
         assert offsets(again.log("t")) == list(range(start, 60))
 
 
+def test_with_copying_disabled_nothing_is_uploaded_and_the_archive_is_read_and_retained(
+    opened: Open, cloud: MemoryObjects, clock: ManualClock
+) -> None:
+    store, log = tiered(opened, remote_delete_delay_ms=0)
+    archived, local = log.archived_end_offset, log.local_start_offset
+    with pytest.raises(InvalidArgumentError, match="local_retention_bytes=0 and retention_bytes=-1"):
+        store.alter_topic("t", remote_log_copy_disable=True)
+    store.alter_topic("t", remote_log_copy_disable=True, local_retention_bytes=-2)
+    fill(log, 60)
+    before = set(cloud.objects)
+    store.tick()
+    assert set(cloud.objects) == before
+    assert (log.archived_end_offset, log.local_start_offset) == (archived, local)
+    assert offsets(log) == [*range(120)]
+    store.alter_topic("t", retention_bytes=9000)
+    store.tick()
+    clock.advance(1)
+    store.tick()
+    assert log.start_offset > local
+    assert not [key for key in cloud.objects if key.endswith(".log")]
+    store.alter_topic("t", retention_bytes=-1, remote_log_copy_disable=False)
+    store.tick()
+    assert log.archived_end_offset == log.segments[-1].base_offset
+
+
 def test_a_store_without_an_archive_refuses_a_tiered_topic(fs: MemoryFileSystem) -> None:
     with pylog.open("/other", fs=fs) as store, pytest.raises(InvalidArgumentError, match="archive="):
         store.create_topic("t", remote_storage_enable=True)

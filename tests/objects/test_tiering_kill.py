@@ -10,9 +10,11 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
+from pylog.objects.manifest import decode_manifest, decode_store
+from pylog.objects.segment_catalogue import decode_catalogue
 from pylog.testing import MemoryFileSystem
 from pylog.testing.memory import Operation
-from support.objects import MemoryObjects
+from support.objects import MemoryObjects, every_url
 
 DAY_MS = 86_400_000
 Step = Callable[[pylog.Store], object]
@@ -146,6 +148,45 @@ def test_a_process_that_dies_anywhere_loses_and_repeats_no_record(name: str, whe
             if deaths % 8 == 1:
                 assert store.verify().ok
     assert deaths > 3
+
+
+def newest(cloud: Cloud, prefix: str, suffix: str) -> bytes | None:
+    """The newest document under a prefix."""
+    keys = [key for key in cloud.objects if key.startswith(prefix) and key.endswith(suffix)]
+    return cloud.objects[max(keys)] if keys else None
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("tiered", [True, False], ids=["tick", "archive"])
+def test_a_process_that_dies_in_a_first_upload_leaves_a_topic_that_a_restore_finds(after: bool, tiered: bool) -> None:
+    """And the next process brings the catalogue up to date, although it uploads nothing."""
+    for count in range(1, 200):
+        place = Place(Disk(clock=ManualClock(1_700_000_000_000)), Cloud(), ManualClock(1_700_000_000_000))
+        store = place.open()
+        store.create_topic("t", remote_storage_enable=tiered, retention_ms=-1, segment_bytes=300)
+        for number in range(5):
+            store.log("t").append(b"%d" % number + b"x" * 60)
+        place.cloud.left, place.cloud.after = count, after
+        with every_url(place.cloud):
+            try:
+                store.tick() if tiered else store.archive()
+            except KilledError:
+                place.disk.kill()
+            else:
+                store.close()
+        has_died, place.cloud.left = place.cloud.left <= 0, -1
+        archived = newest(place.cloud, "pylog/partitions/t-", ".json.zst")
+        named = newest(place.cloud, "pylog/store/0", ".json.zst")
+        assert archived is None or (named is not None and "t" in decode_store(named, "x").topics), count
+        if not has_died:
+            return
+        with every_url(place.cloud), place._replace(disk=place.disk.process()).open() as store:
+            store.tick() if tiered else store.archive()
+            catalogue = newest(place.cloud, "pylog/catalogue/t-", ".parquet")
+            version = decode_manifest(newest(place.cloud, "pylog/partitions/t-", ".json.zst") or b"", "x").version
+            assert catalogue is not None
+            assert decode_catalogue(catalogue, "x").partitions[0].version == version, count
+    pytest.fail("it never came to an end")
 
 
 def check(log: pylog.Log, start: int, end: int) -> None:

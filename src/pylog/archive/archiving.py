@@ -1,6 +1,6 @@
 """`Store.archive`: uploads the sealed segments that an archive lacks, and commits them with the next manifest.
 
-The steps of each partition, and what a crash after each of them leaves:
+The manifest of the store names the topics first. The steps of each partition, and what a crash after each of them leaves:
 
 1. candidates: sealed, durable, before the last stable offset, and not in the newest manifest: nothing
 2. the `.log`, the `.indexes` and the `.rsm-manifest` are created under a new id, and checked: orphans
@@ -201,6 +201,7 @@ class _Run:
         for work in reversed(works):  # internal topics first: what they say of others is not ahead of them
             if self._options.include_active or work.key.topic in INTERNAL_TOPICS:
                 trimmer.roll(work.log.writer())
+        self._name_topics()  # first, so that a restore finds whatever a run that dies has archived
         self._total = sum(self._missing_bytes(work) for work in works)
         reports = [self._archive(work) for work in works]
         self.commit_store()
@@ -393,6 +394,10 @@ class _Run:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
         for topic in self._topics:
             self._write_catalogue(topic)
+        self._name_topics()
+
+    def _name_topics(self) -> None:
+        """Commits the topics and their configurations, if they are new."""
         existing = self._manager.current_topics()
         for _ in range(_ATTEMPTS):
             newest = self._stores.newest()
@@ -415,7 +420,7 @@ class _Run:
         catalogue = catalogue_of(manifest for manifest in manifests if manifest is not None)
         versions = catalogues_of(self._objects, topic.name, _id_of(topic))
         newest = versions.newest()
-        if newest.document is not None and newest.document.partitions == catalogue.partitions:
+        if catalogue.partitions == (() if newest.document is None else newest.document.partitions):
             return
         if versions.commit(newest.taken + 1, encode_catalogue(catalogue)):
             versions.hint(newest.taken + 1)

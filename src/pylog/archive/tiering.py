@@ -2,6 +2,7 @@
 
 The steps, and what a crash after each of them leaves:
 
+0. the manifest of the store names the topic, so that a restore finds what is uploaded
 1. a sealed, durable segment before the last stable offset gets its objects, under a new id: orphans
 2. the next manifest names it: it is archived
 3. the manifest is copied to the partition's directory: readers know where the segment is
@@ -68,7 +69,8 @@ class TieredPartition:
         try:
             self._agree_on_start()
             if self._config.remote_storage_enable:
-                self.upload()
+                if not self._config.remote_log_copy_disable:
+                    self.upload()
             elif self._config.remote_log_delete_on_disable:
                 self._leave_archive()
             if self._tier.takes_catalogue():  # for readers of the URL, at most once a minute
@@ -96,6 +98,9 @@ class TieredPartition:
         if known.active is not None and known.durable_offset < known.active.base_offset:
             self._log.flush()  # after a crash it is not known that the sealed segments are synced
         while archivable(self._log.snapshot(committed=True), self._archived_end()):
+            if self._tier.takes_name():
+                commit_topics(self._manager, self._tier.objects, [self._log.partition.topic])
+                self._tier.note_named()
             with self._tier.uploading().if_free() as free:
                 if not free or not self._upload_next():
                     break

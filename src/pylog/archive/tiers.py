@@ -26,6 +26,7 @@ from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import Manifest, RemoteSegment, Retired
 from pylog.objects.objects import ObjectStore
 from pylog.objects.partition_manifests import PartitionManifests, manifests_of
+from pylog.objects.segment_catalogue import catalogues_of
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
 from pylog.topics.kept import IsDeleted
@@ -51,8 +52,10 @@ class Tiers:
         self._partitions: dict[TopicPartition, PartitionTier] = {}
         self._objects: CountedObjects | None = None
         self.url: str | None = None
-        self.changed: set[str] = set()  # topics whose catalogue is older than their manifests
-        self.catalogued: dict[str, float] = {}  # when a topic's was written, in seconds of the clock
+        self.changed: set[str] = set()  # topics whose catalogue is older than their manifests.
+        self.catalogued: dict[str, float] = {}  # when a topic's was written, in seconds of the clock.
+        self.checked: set[str] = set()  # topics whose catalogue was compared with what a dead process may have left.
+        self.named: set[TopicPartition] = set()  # that the manifest of the store has
         self._left = ""  # why the archives of deleted topics could not be deleted
         if given is not None:
             self._objects = CountedObjects(opened_archive(given))
@@ -65,9 +68,11 @@ class Tiers:
         with self._guard:
             for key in [key for key in self._partitions if is_deleted(key.topic)]:
                 self._partitions.pop(key)
-        for topic in [topic for topic in {*self.changed, *self.catalogued} if is_deleted(topic)]:
+        for topic in [topic for topic in {*self.changed, *self.catalogued, *self.checked} if is_deleted(topic)]:
             self.changed.discard(topic)
             self.catalogued.pop(topic, None)
+            self.checked.discard(topic)
+        self.named = {key for key in self.named if not is_deleted(key.topic)}
 
     def objects(self) -> CountedObjects:
         """Returns the object store of the archive. Sends no request.
@@ -128,6 +133,11 @@ class Tiers:
             if found is None:
                 found = self._partitions[key] = PartitionTier(self, self._manager, key)
             return found
+
+    def of_topic(self, topic: str) -> list[PartitionTier]:
+        """Returns the archives of a topic's partitions."""
+        found = (self.tier(TopicPartition(topic, number)) for number in self._manager.topic(topic).partition_ids)
+        return [tier for tier in found if tier is not None]
 
 
 class PartitionTier:
@@ -249,14 +259,38 @@ class PartitionTier:
         self._tiers.changed.add(self.key.topic)
 
     def takes_catalogue(self) -> bool:
-        """Returns whether the catalogue of the topic must be written now: it is older, and was not written in the last minute."""
-        last = self._tiers.catalogued.get(self.key.topic)
+        """Returns whether the catalogue of the topic must be written now: it is older, and was not written in the last minute.
+
+        Cost: three requests at the first call for a topic: an earlier process may have died before it wrote the catalogue.
+        """
+        topic = self.key.topic
+        if topic not in self._tiers.checked and topic not in self._tiers.changed and self.copy() is not None:
+            if self._is_catalogue_older():
+                self._tiers.changed.add(topic)
+            self._tiers.checked.add(topic)
+        last = self._tiers.catalogued.get(topic)
         is_due = last is None or self._manager.clock.monotonic() - last >= limits.CATALOGUE_INTERVAL_S
-        return is_due and self.key.topic in self._tiers.changed
+        return is_due and topic in self._tiers.changed
+
+    def _is_catalogue_older(self) -> bool:
+        """Returns whether a manifest that this directory knows is newer than the topic's catalogue."""
+        found = catalogues_of(self.objects, self.key.topic, self.partition().topic_id).newest().document
+        known = {} if found is None else {each.partition: each.version for each in found.partitions}
+        copies = [tier.copy() for tier in self._tiers.of_topic(self.key.topic)]
+        return any(known.get(each.partition, 0) < each.version for each in copies if each is not None)
+
+    def takes_name(self) -> bool:
+        """Returns whether the partition must be named in the manifest of the store before its first upload."""
+        return self.key not in self._tiers.named and self.copy() is None
+
+    def note_named(self) -> None:
+        """Notes that the manifest of the store has all partitions of the topic."""
+        self._tiers.named |= {tier.key for tier in self._tiers.of_topic(self.key.topic)}
 
     def note_catalogue(self) -> None:
         """Notes that the catalogue of the topic was written."""
         self._tiers.changed.discard(self.key.topic)
+        self._tiers.checked.add(self.key.topic)
         self._tiers.catalogued[self.key.topic] = self._manager.clock.monotonic()
 
     # ---- for the log ---------------------------------------------------------------------------------------------------------

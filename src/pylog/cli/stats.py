@@ -70,7 +70,8 @@ def stats(
     were left out.
 
     Args:
-        store: Path of the log directory, or of one partition's directory. A broker may be running on it.
+        store: Path of the log directory, or of one partition's directory, or the URL of an archive. A broker may be running
+            on it.
         topic: Names of topics. Default: all topics.
         partitions: Print a table of partitions too.
         segments: Print a table of segments too.
@@ -82,6 +83,7 @@ def stats(
         pylog stats shop
         pylog stats shop orders --keys --partitions
         pylog stats /var/lib/kafka/data --html report.html
+        pylog stats s3://logs/shop orders
     """
     from pylog.cli.stores import note_links
     from pylog.tools.stats import collect

@@ -20,6 +20,7 @@ _TIERED: Final = (  # of a broker with a plugin for remote storage
     "remote_storage_enable",
     "local_retention_ms",
     "local_retention_bytes",
+    "remote_log_copy_disable",
     "remote_log_delete_on_disable",
     "remote_delete_delay_ms",
 )

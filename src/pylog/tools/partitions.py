@@ -25,6 +25,7 @@ from pylog.topics.listing import find_topic, partitions_in
 from pylog.topics.partitions import check_partition_directory
 from pylog.topics.signs import is_log_directory
 from pylog.topics.topic import Topic
+from pylog.urls import is_url
 
 if TYPE_CHECKING:
     from pylog.log_manager import LogManager
@@ -64,7 +65,7 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
     [0, 1]
     """
     fs.check_directory(path, write=False)
-    root = absolute(path)
+    root = path if is_url(path) else absolute(path)
     entries = fs.list(root)
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
         if not is_log_directory(fs.list(parent_of(root))):

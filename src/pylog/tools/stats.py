@@ -18,7 +18,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute
 from pylog.log.checking.report import Partition
-from pylog.opening import open_store
+from pylog.opening import archived_root, open_store
 from pylog.record.batch import Bytes, Table
 from pylog.record.compression import Scratch
 from pylog.record.decoder import RecordDecoder
@@ -45,6 +45,7 @@ from pylog.segment.segment import LogSegment
 from pylog.tools.headers import walked_ranges
 from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
+from pylog.urls import is_url
 
 _TRIED: Final = 4  # batches per codec and region that are decompressed
 MOST_PRODUCERS: Final = 10_000
@@ -209,10 +210,10 @@ def collect(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> list[TopicStats]:
-    """Counts the content of a log directory, or of one partition's directory. Damage raises no error.
+    """Counts the content of a log directory, of one partition's directory, or of an archive. Damage raises no error.
 
     Args:
-        path: the directory; other processes may write to it.
+        path: the directory; other processes may write to it. Or the URL of an archive.
         topics: names of the topics to count; all by default.
         keys: count distinct keys too, which decompresses all batches.
         progress: called with (bytes done, total bytes).
@@ -234,9 +235,9 @@ def collect(
     >>> [(topic.name, topic.stats.records, topic.stats.batches) for topic in collect(root)]
     [('orders', 2, 1)]
     """
-    files, time = fs or OsFileSystem(), clock or SystemClock()
+    (root, files), time = _located(path, fs), clock or SystemClock()
     wanted = set(topics)
-    found = [target for target in targets(files, absolute(path)) if not wanted or target.key.topic in wanted]
+    found = [target for target in targets(files, root) if not wanted or target.key.topic in wanted]
     opened = [_opened(files, target, time) for target in found]
     total = sum(_size(partition) for _, partition in opened if partition is not None)
     done = 0
@@ -248,6 +249,13 @@ def collect(
                 progress(done, total)
         by_topic[stats.key.topic].append(stats)
     return [_topic(name, sorted(partitions, key=lambda each: each.key)) for name, partitions in sorted(by_topic.items())]
+
+
+def _located(path: str, fs: FileSystem | None) -> tuple[str, FileSystem]:
+    """Returns the root of a log directory or an archive, and the file system that has it."""
+    if fs is None and is_url(path):
+        return archived_root(path)
+    return absolute(path), fs or OsFileSystem()
 
 
 def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> tuple[PartitionStats, Partition | None]:
@@ -414,7 +422,7 @@ def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None =
     """Returns the lags of the groups of a log directory, the largest first.
 
     Args:
-        path: the log directory. For one partition's directory, the result is empty.
+        path: the log directory, or the URL of an archive. For one partition's directory, the result is empty.
         fs, clock: the file system and the clock; by default the system's.
 
     Raises:
@@ -422,8 +430,7 @@ def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None =
 
     Cost: a read of `__consumer_offsets`.
     """
-    files, time = fs or OsFileSystem(), clock or SystemClock()
-    root = absolute(path)
+    (root, files), time = _located(path, fs), clock or SystemClock()
     if any(target.directory == root for target in targets(files, root)):
         return []
     with open_store(root, "r", fs=files, clock=time) as store:

@@ -179,7 +179,8 @@ def _check_turned_off(topic: Topic, config: TopicConfig) -> None:
     if topic.config.remote_storage_enable and not (config.remote_storage_enable or config.remote_log_delete_on_disable):
         raise InvalidArgumentError(
             f"remote_storage_enable=False would leave records of topic {topic.name!r} that are only in the archive; with "
-            "remote_log_delete_on_disable=True as well they are deleted"
+            "remote_log_delete_on_disable=True as well they are deleted; remote_log_copy_disable=True keeps them and uploads no "
+            "more"
         )
 
 
