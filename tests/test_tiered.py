@@ -34,6 +34,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.fixture
+def running(root: Path) -> Path:
+    """As a broker leaves it that runs and has not yet written its log starts."""
+    (root / "log-start-offset-checkpoint").unlink()
+    return root
+
+
 def printed(*command: object) -> str:
     done = run(*command)
     if done.code:
@@ -81,6 +88,34 @@ def test_reading_from_the_beginning_never_silently_starts_at_the_local_log(root:
         FROM_THE_BEGINNING[way](root)
     assert "remote tier" in str(caught.value)
     assert str(LOCAL) in str(caught.value)
+
+
+@pytest.mark.pair("broker's directory", "scan and follow", "Spark")
+@pytest.mark.parametrize("way", FROM_THE_BEGINNING)
+def test_before_the_broker_has_written_the_log_start_its_records_tell_it(running: Path, way: str) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=f"remote tier.*{LOCAL}"):
+        FROM_THE_BEGINNING[way](running)
+
+
+def test_a_log_without_its_log_start_says_what_is_remote(running: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert f"0 to {LOCAL - 1} in a broker's remote tier" in printed("verify", running)
+    described = printed("describe", running, "t").splitlines()
+    assert described[-2].endswith("REMOTE START")
+    assert described[-1].split() == ["0", str(LOCAL), str(END), str(END), "1", "214712", "0"]
+    caplog.clear()
+    with caplog.at_level("INFO", "pylog"), pylog.open(running, "r") as store:
+        assert store.log("t").remote_offsets == range(LOCAL)
+        assert caplog.text.count("Opened a log that begins in a broker's remote tier") == 1
+        assert store.check().ok
+
+
+def test_leader_epochs_without_records_of_remote_segments_are_no_tier(running: Path) -> None:
+    """A crash leaves such epochs of a topic without remote storage, next to others that have it."""
+    for path in running.glob("__remote_log_metadata-3/*.log"):
+        path.write_bytes(b"")
+    assert (running / "remote-log-index-cache").exists()
+    with pylog.open(running, "r") as store:
+        assert (store.log("t").start_offset, store.log("t").remote_offsets) == (LOCAL, range(0))
 
 
 def test_local_records_are_read_when_their_start_is_named(root: Path) -> None:
@@ -190,6 +225,8 @@ def test_a_comparison_says_which_offsets_are_in_a_tier_and_compares_the_rest(roo
     other = root.parent / "other"
     shutil.copytree(root, other)
     (other / "log-start-offset-checkpoint").write_text("0\n0\n")
+    for path in other.glob("__remote_log_metadata-*"):
+        shutil.rmtree(path)
     with pylog.open(root, "r") as one, pylog.open(other, "r") as two:
         found = compare(*((two, one) if swapped else (one, two)), topics=["t"])
         (partition,) = found.topics[0].partitions

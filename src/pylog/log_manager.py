@@ -37,6 +37,7 @@ from pylog.log.reading.fast_outline import fast_outline
 from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.archive_tier import NoTiers, StoreTiers
 from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.tier import may_begin_in_tier
 from pylog.log_opener import LogOpener
 from pylog.open_logs import OpenLogs
 from pylog.options import StoreOptions
@@ -421,12 +422,10 @@ class LogManager:
 def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
     try:
         key = manager._partition(*partition)
-        seen = None
+        seen, directory = None, join(manager.path, directory_name(key))
         if key not in manager._logs:
-            directory = join(manager.path, directory_name(key))
             seen = fast_outline(manager.fs, directory, log_start or 0, ours=manager.root.marker == NEW_MARKER)
-        # the first records may be in remote storage
-        if seen is None or (log_start is not None and log_start < seen.outline.bases[0]):
+        if seen is None or may_begin_in_tier(manager.fs, directory, log_start, seen.outline.bases[0]):
             state = manager.log(*key).snapshot()
             return state.start_offset, state.end_offset
     except UnknownTopicOrPartitionError:

@@ -62,9 +62,11 @@ class UnopenedDirectory:
         """Returns a partition's outline if names and headers suffice; see `pylog.log.reading.fast_outline`."""
         start = self._log_starts.get(partition)
         seen = fast_outline(self.fs, self.directory(partition), start or 0, ours=self._ours)
-        if start is not None and seen is not None and start < seen.outline.bases[0]:
-            return None  # its first part may be in a remote tier
-        return seen
+        if seen is None or seen.outline.bases[0] == 0:
+            return seen
+        from pylog.log.recovery.tier import may_begin_in_tier  # most logs begin at offset 0
+
+        return None if may_begin_in_tier(self.fs, self.directory(partition), start, seen.outline.bases[0]) else seen
 
     def is_unwritten(self, partition: TopicPartition) -> bool:
         """Returns True if a partition's directory has no more than its topic's id: no record was ever appended."""

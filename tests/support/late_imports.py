@@ -13,6 +13,8 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.opening -> pylog.objects.kafka_tier": "few stores are read from objects",
     "pylog.opening -> pylog.archived_files": "as the tiers of brokers",
     "pylog.opening -> pylog.objects": "as the tiers of brokers",
+    "pylog.log.recovery.tier -> pylog.objects.tier_metadata": "few logs begin in a tier, and it takes the kernels",
+    "pylog.unopened -> pylog.log.recovery.tier": "most logs begin at offset 0",
     "pylog.fs.mapping -> numpy": "most commands map no file, and its import takes longer than they do",
     "pylog.log.reading.fast_outline -> pylog.log.reading.split_segment": "imports numpy; only a plan that splits needs it",
     "pylog.log.reading.outline -> pylog.log.reading.follower": "takes long; a plan needs it only where headers do not tell",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ _TIERED = (
     Column("archived_bytes", "bytes", title="archived"),
     Column("not_archived_bytes", "bytes", title="not archived"),
 )
+_IN_TIER = (*_PARTITIONS, Column("remote_start_offset", "number", title="remote start"))
 _SEGMENTS = (
     Column("partition", "number"),
     Column("base_offset", "number"),
@@ -55,7 +57,8 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     """Shows the options of a topic, its partitions with their offsets, and its segments.
 
     The stable offset is where read_committed readers stop: at the first record of the earliest open transaction. Of a tiered
-    topic, segments with the state "archived" are only in the archive.
+    topic, segments with the state "archived" are only in the archive. The remote start is where the records begin that only a
+    broker's remote tier has; they end at the start offset.
 
     Args:
         store: Path of the log directory. A broker may be running on it.
@@ -83,11 +86,15 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
     print_facts(facts | {"retention": retention_text(found.config)})
     print_line("")
-    columns = _TIERED if any("archived_end_offset" in each for each in partitions) else _PARTITIONS
-    print_table(columns, partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
+    print_table(_columns(partitions), partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
     if segments:
         print_line("")
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
+
+
+def _columns(partitions: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    names = {name for each in partitions for name in each}
+    return _TIERED if "archived_end_offset" in names else _IN_TIER if "remote_start_offset" in names else _PARTITIONS
 
 
 def _from_names(name: str, unopened: UnopenedDirectory) -> tuple[Topic, list[dict[str, Any]]] | None:
@@ -132,12 +139,14 @@ def _described(number: int, state: LogState) -> dict[str, Any]:
     parts = [
         _segment(state, segment, end) for segment, end in zip(found, ends, strict=False)
     ]  # a partition without segments has not been written yet
+    remote = {"remote_start_offset": state.remote_offsets.start} if state.remote_offsets else {}
     return {
         "partition": number,
         "start_offset": state.start_offset,
         "stable_offset": state.stable_offset,
         "end_offset": state.end_offset,
         "bytes": sum(part["bytes"] for part in parts),
+        **remote,
         "segments": parts,
     }
 

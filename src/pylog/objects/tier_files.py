@@ -42,7 +42,7 @@ _NONE: Final = RemoteEntry(0, small=lambda: None)  # an index that is made from 
 
 
 class TierView(NamedTuple):
-    """What a tier had of a partition at one moment. It is small and has no secrets, so that it can travel to other processes.
+    """The part of a log that was in a tier at one moment. It is small and has no secrets, so it can travel to other processes.
 
     Attributes:
         topic_id: of the partition.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FILES, DirectoryEntry, FileSystem, join
 from pylog.objects.tier_records import TOPIC, RecordedSegment, fold
@@ -30,11 +31,33 @@ def recorded_segments(fs: FileSystem, root: str, partition: TierPartition, layou
 
     Cost: one pass over the records of each partition of `__remote_log_metadata` that is here.
     """
+    found = _recorded(fs, root, partition)
+    return None if found is None else [_of_tier(each, layout) for each in found]
+
+
+def recorded_bases(fs: FileSystem, root: str, name: str, topic_id: str | None) -> list[int]:
+    """Returns the base offsets of a partition's complete remote segments, by the broker's records; none if they are not here.
+
+    Args:
+        fs, root: the broker's log directory.
+        name: of the partition's directory.
+        topic_id: of its topic.
+
+    Cost: as `recorded_segments`.
+    """
+    partition = parse_partition_directory(name)
+    if partition is None or topic_id is None:
+        return []
+    found = _recorded(fs, root, TierPartition(partition.topic, partition.partition, topic_id))
+    return [each.base_offset for each in found or ()]
+
+
+def _recorded(fs: FileSystem, root: str, partition: TierPartition) -> list[RecordedSegment] | None:
     for entry in fs.list(root):
         if entry.is_directory and entry.name.startswith(TOPIC + "-"):
             found = _folded(fs, join(root, entry.name))
             if found is not None and partition in found:
-                return [_of_tier(each, layout) for each in found[partition]]
+                return found[partition]
     return None
 
 

@@ -214,10 +214,8 @@ def _check_start(partition: Partition, ends: CheckpointedOffsets, log_start: int
                 yield about("missing", partition.directory, message, offset=gap[0])
             return
         if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):
-            last = first.base_offset - 1
-            yield about(
-                "remote", partition.directory, f"has offsets {log_start} to {last} in a broker's remote tier", offset=log_start
-            )
+            start, last = max(log_start, partition.state.remote_offsets.start), first.base_offset - 1
+            yield about("remote", partition.directory, f"has offsets {start} to {last} in a broker's remote tier", offset=start)
             return
         path = join(partition.directory, names.file_name(offset, names.LOG))
         message = f"is missing: the leader epochs begin at offset {offset}, but the first segment at {first.base_offset}"

@@ -15,7 +15,7 @@ from pylog.directory.brokers import has_written_since
 from pylog.directory.leader_epoch_cache import read_epochs
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
+from pylog.fs import DirectoryEntry, FileSystem, join, remove_derived
 from pylog.log.durable_point import FAILED, DurablePoint, Truncations, open_header
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
@@ -285,7 +285,7 @@ def _remote_start(source: Source, loaded: Loaded, first: int, *, is_archived: bo
     start = None if tier is None else tier.log_start(local, first)
     if start is not None:
         return start
-    return remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
+    return remote_start(source.fs, source.directory, source.log_start_line, loaded.epochs, first)
 
 
 def _end_at_published(loaded: Loaded) -> None:

@@ -1,9 +1,9 @@
 """Detects logs whose first records are in a Kafka broker's remote storage, and their offsets.
 
 With tiered storage, a broker deletes local segments that it has copied to remote storage. Its checkpoint keeps the log start
-offset, and the leader epochs still begin there, below the first segment. pylog reads the local log, from the local log start
-offset on. It keeps the files that lead the broker to the remote records, and raises an error instead of starting later than
-requested.
+offset, and the leader epochs still begin there, below the first segment. A broker that runs writes that checkpoint once a minute:
+until then its records of remote segments tell the offset. pylog reads the local log, from the local log start offset on. It keeps
+the files that lead the broker to the remote records, and raises an error instead of starting later than requested.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError, OffsetOutOfRangeError
-from pylog.fs import FileSystem, parent_of
+from pylog.fs import FileSystem, base_name, parent_of
 from pylog.segment.names import LOG, parse
 
 _METADATA: Final = "__remote_log_metadata-"  # partitions of the topic with the brokers' remote segments
@@ -23,36 +24,61 @@ _BROKERS: Final = "meta.properties"
 
 
 def remote_start(
-    fs: FileSystem, root: str, log_start: int | None, epochs: Sequence[EpochEntry] | None, first_base: int
+    fs: FileSystem, directory: str, log_start: int | None, epochs: Sequence[EpochEntry] | None, first_base: int
 ) -> int | None:
     """Returns the log start offset of a log whose first records are remote; None if the log is complete.
 
     Args:
-        fs, root: the log directory.
-        log_start: the partition's entry in the log start checkpoint, or None.
+        fs, directory: the partition.
+        log_start: its entry in the log start checkpoint, or None.
         epochs: its leader epochs.
         first_base: base offset of its first segment.
 
     One sign is not sufficient: the checkpoint may be stale after a crash, and leader epochs alone mean missing segments.
     """
-    if log_start is None or log_start >= first_base or not epochs or epochs[0].start_offset >= first_base:
+    if not epochs or epochs[0].start_offset >= first_base:
         return None
-    return log_start if is_brokers(fs, root) else None
+    if log_start is None:
+        return _recorded_start(fs, directory, epochs[0].start_offset, first_base)
+    return log_start if log_start < first_base and is_brokers(fs, parent_of(directory)) else None
 
 
-def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> bool:
-    """Returns whether the first records of a partition that is not open are in remote storage. Cost: none without `log_start`.
+def _recorded_start(fs: FileSystem, directory: str, start: int, first_base: int) -> int | None:
+    """Returns the log start offset by the broker's records of its remote segments; None if they have none of the partition."""
+    root = parent_of(directory)
+    if not has_tier(fs, root):
+        return None
+    from pylog.objects.tier_metadata import recorded_bases  # few logs have a tier
+
+    bases = [base for base in recorded_bases(fs, root, base_name(directory), read_topic_id(fs, directory)) if base < first_base]
+    return max(start, min(bases)) if bases else None
+
+
+def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None, first_base: int | None = None) -> bool:
+    """Returns whether the first records of a partition that is not open are in remote storage.
 
     Args:
         fs, directory: the partition.
         log_start: its entry in the log start checkpoint, or None.
+        first_base: base offset of its first segment; None to list it.
+
+    Cost: none if the first segment begins at offset 0, else a small file.
     """
-    if log_start is None:
-        return False
-    found = [name.offset for entry in fs.list(directory) if (name := parse(entry.name)) and name[1:] == (LOG, "")]
+    if first_base is None:
+        found = [name.offset for entry in fs.list(directory) if (name := parse(entry.name)) and name[1:] == (LOG, "")]
+        first_base = min(found, default=0)
     with contextlib.suppress(CorruptionError):
-        return remote_start(fs, parent_of(directory), log_start, read_epochs(fs, directory), min(found, default=0)) is not None
+        return first_base > 0 and remote_start(fs, directory, log_start, read_epochs(fs, directory), first_base) is not None
     return False
+
+
+def may_begin_in_tier(fs: FileSystem, directory: str, log_start: int | None, first_base: int) -> bool:
+    """Returns whether a partition must be opened to know its first offset, because its first records may be in remote storage.
+
+    Args:
+        fs, directory, log_start, first_base: as `begins_in_tier`.
+    """
+    return begins_in_tier(fs, directory, None, first_base) if log_start is None else log_start < first_base
 
 
 def is_brokers(fs: FileSystem, root: str) -> bool:
