@@ -21,12 +21,13 @@ from pylog.errors import CorruptionError, NotALogDirectoryError, ObjectStoreErro
 from pylog.fs import FileSystem, Vouched, join
 from pylog.log.durable_point import DurablePoint
 from pylog.objects import manifest as documents
+from pylog.objects.block_cache import CachedLog, cache_of
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.layout import INDEXES, NO_TOPIC_ID, ArchivedPartition, segment_key
 from pylog.objects.manifest import Manifest, RemoteSegment, StoreManifest
 from pylog.objects.objects import ObjectStore
 from pylog.objects.partition_manifests import manifests_of
-from pylog.objects.ranges import MissingLog
+from pylog.objects.ranges import MissingLog, RangeSource
 from pylog.objects.remote_files import BOOT, BytesInMemory, Folder, RemoteEntry, RemoteFileSystem, identity_of
 from pylog.objects.versions import store_manifests
 from pylog.record.checksum import crc32c
@@ -173,13 +174,17 @@ class ArchivedBundle:
     def piece(self, name: str) -> bytes | None:
         """Returns one small file; None if the object is missing or damaged: the file is then made again from the log."""
         try:
-            data = SMALL_OBJECTS.get(self.url, self._fetch)
+            data = SMALL_OBJECTS.get(self.url, self._kept)
         except ObjectStoreUnavailableError:
             raise
         except (CorruptionError, ObjectStoreError) as error:
             trace.line(trace.IGNORED, path=self.url, reason=str(error))
             return None
         return None if data is None else self._segment.piece(name, data)
+
+    def _kept(self) -> bytes:
+        cache, segment = cache_of(self._objects), self._segment
+        return self._fetch() if cache is None else cache.small(segment.segment_id, segment.indexes_size, self._fetch)
 
     def _fetch(self) -> bytes:
         size = self._segment.indexes_size
@@ -195,7 +200,10 @@ class ArchivedBundle:
 
 def segment_files(objects: ObjectStore, key: ArchivedPartition, segment: RemoteSegment, next_base: int | None) -> Folder:
     """Returns the files of one archived segment, by name. Sends no request."""
-    log = ArchivedLog(objects, segment_key(key, segment.base_offset, segment.segment_id, LOG))
+    log: RangeSource = ArchivedLog(objects, segment_key(key, segment.base_offset, segment.segment_id, LOG))
+    cache = cache_of(objects)
+    if cache is not None:
+        log = CachedLog(log, cache, segment.segment_id, segment.size)
     bundle = ArchivedBundle(objects, segment_key(key, segment.base_offset, segment.segment_id, INDEXES), segment)
     vouched = Vouched(segment.end_offset, segment.max_timestamp)
     files = {file_name(segment.base_offset, LOG): RemoteEntry(segment.size, log=log, vouched=vouched, next_base=next_base)}

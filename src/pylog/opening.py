@@ -80,7 +80,8 @@ def open_store(
             the directory, credentials never. Default: the one that is kept.
             With mode "r" and a broker's directory: the broker's remote tier. A log then has its remote records, too.
         access: with a URL, how to reach the bucket: `region`, `endpoint`, `anonymous`, `allow_http`, `timeout_seconds`, and
-            `credentials`, a function that returns them. Without it they come from the environment.
+            `credentials`, a function that returns them. Without it they come from the environment. `cache_dir`: a directory
+            that keeps what is read, for all processes that are given it, up to `cache_bytes` (10 GiB).
         fs: another file system, for tests.
         clock: another clock, for tests.
 

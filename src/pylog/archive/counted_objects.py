@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from pylog.objects.block_cache import cache_of
 from pylog.objects.objects import Data, ObjectInfo, ObjectStore
 
 
@@ -17,6 +18,7 @@ class CountedObjects:
 
     Attributes:
         url: of the store.
+        blocks: its cache on the disk, if it has one.
         requests: how many were sent, by kind.
         sent, received: bytes of data.
     """
@@ -25,6 +27,7 @@ class CountedObjects:
         self._objects = objects
         self._guard = threading.Lock()
         self.url = objects.url
+        self.blocks = cache_of(objects)
         self.requests: Counter[str] = Counter()
         self.sent = self.received = 0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pylog.errors import ObjectConflictError, ObjectExistsError, ObjectNotFoundError, ObjectStoreError, StorageFailedError
 from pylog.fs import join, object_files
+from pylog.objects.block_cache import BlockCache
 from pylog.objects.objects import Data, ObjectInfo, check_key, failed
 
 
@@ -19,6 +20,8 @@ class DirectoryObjects:
     Args:
         path: the directory. It is created with the first object.
     """
+
+    blocks: BlockCache | None = None
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -24,6 +24,7 @@ from pylog.errors import (
     ObjectStoreError,
     ObjectStoreUnavailableError,
 )
+from pylog.objects.block_cache import BlockCache
 from pylog.objects.objects import Data, ObjectInfo, check_key, failed
 
 _SECRETS: Final = re.compile(
@@ -55,6 +56,8 @@ class ObstoreObjects:
         url: without credentials, for messages.
         store: obstore's store, with the prefix.
     """
+
+    blocks: BlockCache | None = None
 
     def __init__(self, url: str, store: S3Store | GCSStore | AzureStore) -> None:
         self.url = url

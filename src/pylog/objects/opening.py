@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from pathlib import PurePath
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from pylog import loopback
-from pylog.arguments import check_option_names
+from pylog import limits, loopback
+from pylog.arguments import check_option_names, checked_int
 from pylog.errors import IllegalStateError, InvalidArgumentError
-from pylog.fs import FileSystem, absolute, join
+from pylog.fs import FileSystem, OsFileSystem, absolute, is_path, join, rooted
+from pylog.objects.block_cache import BlockCache
 from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.layout import STORE
 from pylog.objects.objects import ObjectStore
@@ -25,7 +27,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "credentials": None,
     "timeout_seconds": 300.0,
 }
-OPTIONS: Final = tuple(_DEFAULTS)
+_CACHE: Final = ("cache_dir", "cache_bytes")
+OPTIONS: Final = (*_DEFAULTS, *_CACHE)
+
+
+class _Opened(ObjectStore, Protocol):
+    """An object store with a cache on the disk."""
+
+    blocks: BlockCache | None
 
 
 def is_archive(fs: FileSystem, path: str) -> bool:
@@ -38,16 +47,34 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or a path of a directory.
-        options: of a bucket only. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is not the provider's;
-            `anonymous`, to send no credentials; `credentials`, a function that returns them; `allow_http`, to send requests
-            without TLS to another machine; `timeout_seconds` of one request. Without `credentials` they come from the
-            environment, as for the provider's own tools.
+        options: of a bucket only, but for the cache. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is
+            not the provider's; `anonymous`, to send no credentials; `credentials`, a function that returns them; `allow_http`,
+            to send requests without TLS to another machine; `timeout_seconds` of one request. `cache_dir`: a directory that
+            keeps blocks of what is read, for all processes that are given it, up to `cache_bytes` (10 GiB). Without
+            `credentials` they come from the environment, as for the provider's own tools.
 
     Raises:
         InvalidArgumentError: the URL has another scheme, no bucket, or credentials in it; or an option does not exist.
         IllegalStateError: the extra `objects` is not installed.
     """
     check_option_names("object store", options, OPTIONS, {})
+    cache = _cache(**{name: options.pop(name) for name in _CACHE if name in options})
+    found = _opened(url, options)
+    found.blocks = cache
+    return found
+
+
+def _cache(cache_dir: object = None, cache_bytes: object = limits.DEFAULT_CACHE_BYTES) -> BlockCache | None:
+    most = checked_int("cache_bytes", cache_bytes, limits.MIN_CACHE_BYTES, limits.INT64_MAX)
+    if cache_dir is None:
+        return None
+    path = str(cache_dir) if isinstance(cache_dir, str | PurePath) else ""
+    if not is_path(path):
+        raise InvalidArgumentError(f"cache_dir={cache_dir!r} is not a path")
+    return BlockCache(OsFileSystem(), rooted(path), most)
+
+
+def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
     if not is_url(url):
         if "://" in url:
             raise InvalidArgumentError(f"the URL {_shown(url)} must begin with s3://, gs://, az:// or file://")
@@ -97,11 +124,11 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _opener(scheme: str) -> Callable[[str, str, str, Mapping[str, Any]], ObjectStore]:
+def _opener(scheme: str) -> Callable[[str, str, str, Mapping[str, Any]], _Opened]:
     try:
         import pylog.objects.obstore_objects as obstore_objects
     except ModuleNotFoundError as error:
         message = f"{scheme}:// requires the package {error.name}; install it: pip install 'pylogdb[objects]'"
         raise IllegalStateError(message) from error
-    opener: Callable[[str, str, str, Mapping[str, Any]], ObjectStore] = getattr(obstore_objects, SCHEMES[scheme])
+    opener: Callable[[str, str, str, Mapping[str, Any]], _Opened] = getattr(obstore_objects, SCHEMES[scheme])
     return opener
