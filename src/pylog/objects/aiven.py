@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from pylog.directory.leader_epoch_cache import EpochEntry
 from pylog.errors import CorruptionError, InvalidArgumentError
 from pylog.objects.aiven_keys import MISSING, KeyRing
 from pylog.objects.aiven_manifest import IV_BYTES, TAG_BYTES, AivenManifest, BundledFile, SegmentFacts, parse_manifest
+from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.objects import ObjectStore
 from pylog.objects.tier_segments import TierSegment
 from pylog.objects.tier_source import TierPartition, small_object
@@ -140,9 +141,10 @@ class AivenSegment:
 
     @cached_property
     def manifest(self) -> AivenManifest:
-        """The segment's manifest. Cost: two requests at the first use."""
+        """The segment's manifest. Cost: two requests at the first use in this process."""
         url = f"{self._objects.url}/{self._stem}{MANIFEST}"
-        data = small_object(self._objects, self._stem + MANIFEST, limits.MAX_TIER_MANIFEST_BYTES)
+        fetch = partial(small_object, self._objects, self._stem + MANIFEST, limits.MAX_TIER_MANIFEST_BYTES)
+        data = SMALL_OBJECTS.get(url, fetch)
         if data is None:
             raise CorruptionError(
                 f"{url} does not exist, so the segment cannot be read; restore the object", path=url, position=0

@@ -35,7 +35,7 @@ class Driver:
     def __init__(self, options: StreamOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._watch = PartitionTracker(options)
+        self._watch = PartitionTracker(options, clock)
         self._group = _group_of(options)
         self._initial: StreamOffset | None = None
         self._first = True  # no micro-batch has been planned, except the first one
@@ -160,7 +160,10 @@ class Driver:
             extent_between(outlines[partition], seen.log_dirs[partition], partition, *span, self._options)
             for partition, span in found.items()
         ]
-        return slices(lambda _, partition: outlines[partition], extents, self._options, seen.ids)
+        parts = slices(lambda _, partition: outlines[partition], extents, self._options, seen.ids)
+        for part in parts:
+            self._watch.pin(part)
+        return parts
 
     def _report(self, losses: Sequence[Loss], seen: PartitionsSeen) -> None:
         if losses:

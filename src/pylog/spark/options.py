@@ -197,10 +197,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     >>> stream_options({"path": "/data/shop", "subscribe": "orders", "maxOffsetsPerTrigger": "1000"}).limits.max_offsets
     1000
     """
-    found = _stream(GivenOptions(options, "streaming reads"))
-    for path in filter(is_url, found.paths):
-        raise InvalidArgumentError(f"a streaming read needs a log directory, and {path} is an archive; read it as a batch")
-    return found
+    return _stream(GivenOptions(options, "streaming reads"))
 
 
 def any_options(options: Mapping[str, str]) -> SourceOptions:
@@ -232,6 +229,8 @@ def _stream(given: GivenOptions) -> StreamOptions:
         raise InvalidArgumentError(
             "groupId commits to the offsets that are kept in one directory; path names several, which a broker keeps them across"
         )
+    if group is not None and is_url(common["paths"][0]):
+        raise InvalidArgumentError(f"groupId commits to a log directory, and {common['paths'][0]} is only read; leave it out")
     return StreamOptions(start=start, limits=_rate_limits(given), group=group, **common)
 
 

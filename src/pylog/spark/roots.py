@@ -16,6 +16,7 @@ from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError
 from pylog.fs import OsFileSystem
 from pylog.log.reading.outline import PartitionExtent
+from pylog.objects.layout import NO_TOPIC_ID
 from pylog.objects.opening import open_objects
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
@@ -66,13 +67,14 @@ class Root(UnopenedDirectory):
         self._access = dict(access.bucket)
         self._archive: ArchivedOutlines | None = None
         self._store: Store | None = None
+        self._pinned: list[Store] = []  # of one archived partition each
         if self._tier is not None:
             super().__init__(path, self._tier.files(self._folders))
         elif is_url(path):
             from pylog.archived_files import archived_files, archived_store
             from pylog.archived_outlines import ArchivedOutlines
 
-            objects = open_objects(path, **self._access)
+            self._objects = objects = open_objects(path, **self._access)
             found = archived_store(objects)
             self._archive = ArchivedOutlines(objects, found)
             super().__init__(path, archived_files(objects, found))
@@ -87,6 +89,11 @@ class Root(UnopenedDirectory):
     def has_objects(self) -> bool:
         """Whether records are read from objects: those of an archive, or of a broker's remote tier."""
         return self._archive is not None or self._tier is not None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it has the objects as they were when it was made. Else it follows a directory's changes."""
+        return is_url(self.path)
 
     def topic_id(self, partition: TopicPartition) -> str | None:
         """Returns the id of a partition's topic; None if nothing has it."""
@@ -116,20 +123,30 @@ class Root(UnopenedDirectory):
         return manager_of(self._opened()).outline(*partition)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
-        """Returns an open partition, for the caller to close; raises as `Store.log`."""
+        """Returns an open partition, for the caller to close; raises as `Store.log`. An archived one is that of the outline."""
         from pylog.store import manager_of
 
-        return manager_of(self._opened()).log(*partition)
+        version = self.version(partition)
+        return manager_of(self._opened() if not version else self._opened_at(version, partition)).log(*partition)
 
     def snapshot(self, topics: Collection[str]) -> Snapshot:
         """Takes a snapshot of topics; raises as `Store.snapshot`."""
         return self._opened().snapshot(topics, groups=())
 
     def close(self) -> None:
-        """Closes the store, if anything has needed it."""
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        """Closes the stores, if anything has needed them."""
+        for store in [*self._pinned, *filter(None, [self._store])]:
+            store.close()
+        self._pinned.clear()
+        self._store = None
+
+    def _opened_at(self, version: int, partition: TopicPartition) -> Store:
+        from pylog.archived_outlines import partition_files
+        from pylog.store import open_directory
+
+        files = partition_files(self._objects, partition, self.topic_id(partition) or NO_TOPIC_ID, version)
+        self._pinned.append(open_directory(self._objects.url, StoreOptions(mode="r"), files, SystemClock()))
+        return self._pinned[-1]
 
     def _opened(self) -> Store:
         if self._store is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pylog.clock import Clock, SystemClock
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.reading import planning
 from pylog.log.reading.fast_outline import FastOutline
@@ -18,11 +19,13 @@ from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
 from pylog.spark.partitions import chosen, directories, matching, single_paths, topic_ids
+from pylog.spark.planner import LogSlice, pin
 from pylog.spark.roots import Root
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
 
+RENEWAL_SECONDS = 1.0  # Spark may ask a hundred times a second, and each request of a bucket has its price
 ATTEMPTS = 3  # attempts if topics are deleted and created again in between; the next micro-batch refreshes anyway
 
 
@@ -44,11 +47,15 @@ class PartitionsSeen:
 
 @dataclass
 class _Kept:
-    """A partition with its source and state: an outline of its headers while that is current, then the open log."""
+    """A partition with its source and state: an outline of its headers while that is current, then the open log.
+
+    Of objects it has the extent, or for committed records the open log, until its root is made again.
+    """
 
     log_dir: str
     topic_id: str | None
     outline: FastOutline | None = None
+    extent: PartitionExtent | None = None  # of objects, which do not change
     log: PartitionLog | None = None
 
 
@@ -57,10 +64,13 @@ class PartitionTracker:
 
     Args:
         options: of the query.
+        clock: says when to read the objects of an archive or a tier again.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self._options = options
+        self._clock = clock or SystemClock()
+        self._renewed: dict[str, float] = {}  # when a root with objects was made, in seconds of the clock
         self._committed = options.scan.isolation_level == "read_committed"
         self._roots: dict[str, Root] = {}
         self._kept: dict[TopicPartition, _Kept] = {}
@@ -76,11 +86,12 @@ class PartitionTracker:
             UnknownTopicOrPartitionError: `strict`, and a topic or partition is not there.
             InvalidArgumentError: a partition is in two directories.
 
-        Cost: a listing of each directory, a small file of each topic, and a pread of each partition in which nothing is new.
+        Cost: a listing of each directory, a small file of each topic, and a pread of each partition in which nothing is new. At
+        most once a second, an archive's three requests and three more for each topic, or the lists of a tier alone.
         """
         seen = self._read(self._log_dirs(strict=strict))
         for _ in range(ATTEMPTS - 1):
-            if seen.ids == topic_ids(seen.log_dirs):
+            if seen.ids == topic_ids(seen.log_dirs, self._roots):
                 break
             seen = self._read(self._log_dirs(strict=strict))
         return seen
@@ -98,8 +109,14 @@ class PartitionTracker:
         Raises:
             UnknownTopicOrPartitionError: it was deleted since.
         """
-        seen = self._kept[partition].outline
-        return outline_of(self.log(partition).snapshot(at_least=0)) if seen is None else seen.outline
+        kept = self._kept[partition]
+        if kept.extent is not None:
+            return kept.extent
+        return outline_of(self.log(partition).snapshot(at_least=0)) if kept.outline is None else kept.outline.outline
+
+    def pin(self, part: LogSlice) -> None:
+        """Adds to a slice which objects the last refresh found; see `pylog.spark.planner.pin`."""
+        pin(part, self._roots[part.directory], self._options)
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
         """Returns the approximate size of a range in the files, in bytes; 0 for deleted offsets."""
@@ -141,15 +158,25 @@ class PartitionTracker:
     def _log_dirs(self, *, strict: bool) -> dict[TopicPartition, str]:
         subscription, paths = self._options.subscription, self._options.paths
         for path in paths:
-            if path not in self._roots:
-                self._roots[path] = Root(path)
+            self._renew(path)
         existing = directories(self._roots, paths)
         return single_paths(existing, chosen(existing, subscription, paths) if strict else matching(existing, subscription))
+
+    def _renew(self, path: str) -> None:
+        """Opens a root. One with objects is opened again after a second, to find new ones."""
+        root, now = self._roots.get(path), self._clock.monotonic()
+        if root is not None and (not root.is_fixed or now - self._renewed[path] < RENEWAL_SECONDS):
+            return
+        fresh = Root(path, self._options.scan.access)
+        if root is not None:
+            self._drop([partition for partition, kept in self._kept.items() if kept.log_dir == path])
+            root.close()
+        self._roots[path], self._renewed[path] = fresh, now
 
     # ---- starts and ends -----------------------------------------------------------------------------------------------------
 
     def _read(self, log_dirs: Mapping[TopicPartition, str]) -> PartitionsSeen:
-        ids = topic_ids(log_dirs)
+        ids = topic_ids(log_dirs, self._roots)
         self._drop(partition for partition in list(self._kept) if partition not in log_dirs)
         spans = {}
         for partition, log_dir in log_dirs.items():
@@ -163,8 +190,11 @@ class PartitionTracker:
         kept = self._kept.get(partition)
         if kept is None or (kept.log_dir, kept.topic_id) != (log_dir, topic_id):
             self._drop([partition])
-            outline = None if self._committed else self._roots[log_dir].fast_outline(partition)
-            kept = self._kept[partition] = _Kept(log_dir, topic_id, outline)
+            root = self._roots[log_dir]
+            kept = self._kept[partition] = _Kept(log_dir, topic_id)
+            if not self._committed:
+                kept.outline = root.fast_outline(partition)
+                kept.extent = root.outline(partition) if root.is_fixed else None
         elif kept.outline is not None and not self._is_still_so(partition, kept.outline):
             kept.outline = None  # it has new records: following the open log costs less than reading its metadata again
         try:
@@ -174,9 +204,10 @@ class PartitionTracker:
             raise
 
     def _span_of(self, partition: TopicPartition) -> tuple[int, int]:
-        seen = self._kept[partition].outline
+        kept = self._kept[partition]
+        seen = kept.extent if kept.outline is None else kept.outline.outline
         if seen is not None:
-            return seen.outline.start_offset, seen.outline.end_offset
+            return seen.start_offset, seen.end_offset
         state = self.log(partition).snapshot(committed=self._committed)
         return state.start_offset, state.stable_offset if self._committed else state.end_offset
 
