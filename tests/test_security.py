@@ -61,8 +61,12 @@ def _imported(node: ast.AST) -> set[str]:
 
 
 def test_no_module_of_pylog_can_evaluate_or_unpickle() -> None:
+    named = re.compile("|".join(rf"\b{name}\b" for name in {*EVALUATING, *UNPICKLING, "importlib"}))
     for path in SOURCES.rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        text = path.read_text()
+        if not named.search(text):
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
         assert not EVALUATING & set(map(_called, nodes)), path
         found = set().union(*map(_imported, nodes))
         assert not UNPICKLING & found, path

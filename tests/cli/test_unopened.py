@@ -67,7 +67,7 @@ MOST = {
     "describe": (LIBRARIES, 77),
     "groups": (LIBRARIES, 87),
 }
-LOADED = """
+PROGRAM = """
 import json, sys
 from pylog.cli import main
 try:
@@ -77,16 +77,32 @@ finally:
 """
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_loads_these_libraries_and_no_more_modules_of_pylog_than_this(unchanged: Path, name: str) -> None:
+def loaded_by(arguments: list[str], directory: Path) -> set[str]:
+    """Runs a command in an interpreter of its own. Returns the names of all modules that this loads."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    assert done.stdout
+    return set(json.loads(done.stderr))
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def started(request: pytest.FixtureRequest, unchanged: Path) -> tuple[str, set[str]]:
+    """A command and the modules that it loads."""
+    return request.param, loaded_by(COMMANDS[request.param][0], unchanged.parent)
+
+
+def test_a_command_loads_these_libraries_and_no_more_modules_of_pylog_than_this(started: tuple[str, set[str]]) -> None:
     """Bounds the time until a command begins, whatever else the machine does."""
+    name, loaded = started
     libraries, most = MOST[name]
-    command = [sys.executable, "-c", LOADED, *COMMANDS[name][0]]
-    done = subprocess.run(command, cwd=unchanged.parent, capture_output=True, text=True, check=True)
-    loaded = json.loads(done.stderr)
     others = {each.partition(".")[0] for each in loaded} & {"rich", "pyarrow", "numba", "docstring_parser", *LIBRARIES}
     assert others <= libraries
     assert sum(each.partition(".")[0] == "pylog" for each in loaded) <= most
+
+
+def test_a_command_that_needs_names_and_sizes_only_loads_no_engine(started: tuple[str, set[str]]) -> None:
+    name, loaded = started
+    assert not COMMANDS[name][1] & loaded
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -103,26 +119,7 @@ def test_the_page_of_help_fits_into_any_terminal_and_has_each_command(width: int
     )
 
 
-PROGRAM = """
-import sys
-from pylog.cli import main
-unwanted = sys.argv.pop().split(",")
-try:
-    main()
-finally:
-    print(*(name for name in unwanted if name in sys.modules), file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_needs_names_and_sizes_only_loads_no_engine(unchanged: Path, name: str) -> None:
-    arguments, unwanted = COMMANDS[name]
-    command = [sys.executable, "-c", PROGRAM, *arguments, ",".join(sorted(unwanted))]
-    done = subprocess.run(command, cwd=unchanged.parent, capture_output=True, text=True, check=True)
-    assert done.stderr.split() == []
-    assert done.stdout
-
-
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["topics", "describe", "groups"])
 @pytest.mark.parametrize("kind", ["open elsewhere", "a broker's"])
 def test_no_engine_is_loaded_for_a_store_that_is_open_or_for_a_brokers_directory(shop: Path, name: str, kind: str) -> None:
@@ -132,10 +129,8 @@ def test_no_engine_is_loaded_for_a_store_that_is_open_or_for_a_brokers_directory
                 header.unlink()
         else:
             store.log("orders").append_many([b"more"] * 10)
-        command = [sys.executable, "-c", PROGRAM, *COMMANDS[name][0], ",".join(sorted(HEAVY))]
-        done = subprocess.run(command, cwd=shop.parent, capture_output=True, text=True, check=True)
-    assert done.stderr.split() == []
-    assert done.stdout
+        loaded = loaded_by(COMMANDS[name][0], shop.parent)
+    assert not HEAVY & loaded
 
 
 def test_each_command_is_started_with_its_module() -> None:

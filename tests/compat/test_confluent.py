@@ -32,6 +32,7 @@ def server() -> Iterator[dict[str, str]]:
     CLUSTERS.forget(MEMORY + "confluent")
 
 
+@pytest.mark.slow
 def test_a_read_process_write_program_for_confluent_kafka_copies_each_record_once(tmp_path: Path):
     lines = lines_of(program_for("pylog.compat.confluent"), f"pylog://{tmp_path / 'store'}", cwd=tmp_path)
     assert lines[:8] == EXPECTED

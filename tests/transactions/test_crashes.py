@@ -31,6 +31,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("step", STEPS)
 def test_no_crash_parts_a_transaction(step: str) -> None:
     explorer = Explorer(subsets=2)
@@ -40,6 +41,7 @@ def test_no_crash_parts_a_transaction(step: str) -> None:
     assert len(explorer.opened) > 2 * MOMENTS
 
 
+@pytest.mark.slow
 def test_no_crash_of_a_recovery_parts_a_transaction() -> None:
     explorer = Explorer(1, subsets=2, deeper=1)
     explorer.explore(["commit 2 piecemeal", "abort 2", "commit 2 with offsets"], moments=1)
@@ -47,6 +49,7 @@ def test_no_crash_of_a_recovery_parts_a_transaction() -> None:
     assert explorer.recoveries >= 2
 
 
+@pytest.mark.slow
 def test_what_follows_equal_openings_is_the_same() -> None:
     """What the explorer asks once is asked of each state here: an opening's digest leaves nothing out that matters."""
     recording, start = recorded(["commit 2", "commit 2 with offsets"])
@@ -91,12 +94,13 @@ def without_a_sweep() -> list[object]:
     return [patch.object(TransactionCoordinator, "sweep", lambda *_: 0)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("taken_out", "steps"),
     [
+        (without_the_markers_synced, TWO),  # the fastest first: the fast tests have this one
         (without_the_decision_synced, ONE),
         (without_the_data_synced, ONE),
-        (without_the_markers_synced, TWO),
         (without_a_sweep, PIECEMEAL),
     ],
 )
