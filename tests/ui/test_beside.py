@@ -25,15 +25,6 @@ from support.ui import Browser, form_token, posted
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    with pylog.open(tmp_path / "s") as store:
-        store.create_topic("orders")
-        store.log("orders").append_many([b"a", b"b", b"c"])
-        store.offsets.commit("billing", {("orders", 0): 2})
-    return tmp_path / "s"
-
-
-@pytest.fixture
 def browser(directory: Path) -> Iterator[Browser]:
     with pylog.open(directory, mode="r") as store:
         yield Browser(made_application(measures_of(store).watch(), token=None, writing=partial(writing, str(directory))))

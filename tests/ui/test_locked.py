@@ -44,15 +44,6 @@ BROKER = (
 )
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    with pylog.open(tmp_path / "s") as store:
-        store.create_topic("orders")
-        store.log("orders").append_many([b"a", b"b", b"c"])
-        store.offsets.commit("billing", {("orders", 0): 2})
-    return tmp_path / "s"
-
-
 def content(directory: Path) -> dict[str, tuple[bytes, int]]:
     files = [each for each in sorted(directory.rglob("*")) if each.is_file()]
     return {str(each): (each.read_bytes(), each.stat().st_mtime_ns) for each in files}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, StorePath, TopicScope, command
-from pylog.cli.buckets import AccountOption, AnonymousOption, EndpointOption, RegionOption, access
+from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 from pylog.cli.stores import writing
@@ -37,10 +37,7 @@ def archive(
     include_active: Flag = False,
     verify_uploads: Flag = False,
     rate_limit: float | None = None,
-    region: RegionOption = None,
-    endpoint: EndpointOption = None,
-    account: AccountOption = None,
-    anonymous: AnonymousOption = False,
+    bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
 ) -> int:
     """Uploads to an object store what an archive lacks: sealed segments, committed offsets, the topics' options.
@@ -56,10 +53,6 @@ def archive(
         include_active: Seal the active segments first, so that all records are archived.
         verify_uploads: Read each object again and compare it.
         rate_limit: Send at most this many megabytes per second.
-        region: Region of an S3 bucket.
-        endpoint: URL of a server that is not the provider's own.
-        account: Name of an Azure storage account.
-        anonymous: Send no credentials.
         json: Print one JSON document.
 
     Examples:
@@ -68,7 +61,7 @@ def archive(
         pylog archive shop /mnt/backup/shop --topic orders --rate-limit 50
     """
     options = {"topics": topic, "include_active": include_active, "verify_uploads": verify_uploads, "rate_limit": rate_limit}
-    return _run(store, url, options, access(region, endpoint, account, anonymous), json=json)
+    return _run(store, url, options, bucket, json=json)
 
 
 @command(CARE)
@@ -79,10 +72,7 @@ def backup(
     *,
     verify_uploads: Flag = False,
     rate_limit: float | None = None,
-    region: RegionOption = None,
-    endpoint: EndpointOption = None,
-    account: AccountOption = None,
-    anonymous: AnonymousOption = False,
+    bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
 ) -> int:
     """Archives a whole directory, with the active segments: everything that is needed to restore it.
@@ -95,10 +85,6 @@ def backup(
             first run.
         verify_uploads: Read each object again and compare it.
         rate_limit: Send at most this many megabytes per second.
-        region: Region of an S3 bucket.
-        endpoint: URL of a server that is not the provider's own.
-        account: Name of an Azure storage account.
-        anonymous: Send no credentials.
         json: Print one JSON document.
 
     Examples:
@@ -106,14 +92,14 @@ def backup(
         pylog backup shop /mnt/backup/shop --verify-uploads
     """
     options = {"include_active": True, "verify_uploads": verify_uploads, "rate_limit": rate_limit}
-    return _run(store, url, options, access(region, endpoint, account, anonymous), json=json)
+    return _run(store, url, options, bucket, json=json)
 
 
-def _run(store: str, url: str | None, options: dict[str, Any], bucket: dict[str, Any], *, json: bool) -> int:
+def _run(store: str, url: str | None, options: dict[str, Any], bucket: Bucket, *, json: bool) -> int:
     if options["rate_limit"] is not None:
         options["rate_limit"] *= 1e6
     with writing(store) as opened, progress("archiving") as shown:
-        report = opened.archive(url, progress=lambda done, total, _: shown(done, total), **options, **bucket)
+        report = opened.archive(url, progress=lambda done, total, _: shown(done, total), **options, **bucket.access())
     if json:
         print_json(_document(report))
     else:

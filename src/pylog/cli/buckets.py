@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import dataclasses
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-RegionOption = Annotated[str | None, Parameter(name="--region")]
-EndpointOption = Annotated[str | None, Parameter(name="--endpoint")]
-AccountOption = Annotated[str | None, Parameter(name="--account")]
-AnonymousOption = Annotated[bool, Parameter(name="--anonymous", show_default=False)]
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """The options of a command for a bucket, as one parameter of its function."""
+
+    region: Annotated[str | None, Parameter(help="Region of an S3 bucket.")] = None
+    endpoint: Annotated[str | None, Parameter(help="URL of a server that is not the provider's own.")] = None
+    account: Annotated[str | None, Parameter(help="Name of an Azure storage account.")] = None
+    anonymous: Annotated[bool, Parameter(help="Send no credentials.", show_default=False)] = False
+
+    def access(self) -> dict[str, Any]:
+        """Returns the options of `open_objects` that were given."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value not in {None, False}}
 
 
-def access(region: str | None, endpoint: str | None, account: str | None, anonymous: bool) -> dict[str, Any]:
-    """Returns the options of `open_objects`."""
-    given = {"region": region, "endpoint": endpoint, "account": account}
-    return {name: value for name, value in given.items() if value is not None} | ({"anonymous": True} if anonymous else {})
+DEFAULT_BUCKET: Final = Bucket()

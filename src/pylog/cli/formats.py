@@ -19,26 +19,16 @@ import pyarrow.parquet
 
 from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.output import jsonable, to_terminal, write_data
-from pylog.record.layouts import HEADERS_TYPE
+from pylog.record.layouts import EXPORT_SCHEMA
 from pylog.text import json_text, lines_text, shown
 from pylog.times import time_text
 
 _YEAR_10000: Final = 253_402_300_800_000
 OutputFormat = Literal["text", "jsonl", "csv", "arrow", "parquet"]
-SCHEMA: Final = pa.schema(
-    {
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("ms", "UTC"),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "headers": HEADERS_TYPE,
-    }
-)
 
 
 class RecordWriter(Protocol):
-    """Writes batches that have the schema `SCHEMA`."""
+    """Writes batches that have the schema `EXPORT_SCHEMA`."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
@@ -110,8 +100,8 @@ class JsonWriter:
 
 
 def _columns(batch: pa.RecordBatch) -> Iterator[Any]:
-    """Yields the columns of `SCHEMA` as Python values, with times in milliseconds."""
-    for name in SCHEMA.names:
+    """Yields the columns of `EXPORT_SCHEMA` as Python values, with times in milliseconds."""
+    for name in EXPORT_SCHEMA.names:
         column = batch.column(name)
         if name == "headers" and not pc.any(pc.greater(pc.list_value_length(column), 0)).as_py():
             yield repeat(None, len(column))  # most logs have no headers
@@ -126,7 +116,7 @@ class CsvWriter:
         self._begun = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        columns = {name: batch.column(name) for name in SCHEMA.names}
+        columns = {name: batch.column(name) for name in EXPORT_SCHEMA.names}
         columns |= {name: _as_text(batch, name) for name in ("key", "value")}
         columns["timestamp"] = _readable(columns["timestamp"])
         headers = columns["headers"].to_pylist()
@@ -140,7 +130,7 @@ class CsvWriter:
 
     def close(self) -> None:
         if not self._begun:
-            self.write(pa.RecordBatch.from_pylist([], SCHEMA))
+            self.write(pa.RecordBatch.from_pylist([], EXPORT_SCHEMA))
 
 
 def _readable(times: pa.Array) -> pa.Array:
@@ -181,7 +171,7 @@ class ArrowWriter:
     """Writes Arrow's IPC stream format."""
 
     def __init__(self) -> None:
-        self._writer = pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), SCHEMA)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), EXPORT_SCHEMA)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
@@ -195,7 +185,7 @@ class ParquetWriter:
 
     def __init__(self) -> None:
         sink = pa.PythonFile(sys.stdout.buffer, mode="w")
-        self._writer = pa.parquet.ParquetWriter(sink, SCHEMA, compression="zstd")
+        self._writer = pa.parquet.ParquetWriter(sink, EXPORT_SCHEMA, compression="zstd")
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

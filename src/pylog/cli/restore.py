@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Json, TopicScope, command
-from pylog.cli.buckets import AccountOption, AnonymousOption, EndpointOption, RegionOption, access
+from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import UsageError
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 
@@ -33,10 +33,7 @@ def restore(
     topic: TopicScope = None,
     as_of: str | None = None,
     old: str | None = None,
-    region: RegionOption = None,
-    endpoint: EndpointOption = None,
-    account: AccountOption = None,
-    anonymous: AnonymousOption = False,
+    bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
 ) -> None:
     """Creates a directory from an archive: records, offsets and options as they were archived.
@@ -49,10 +46,6 @@ def restore(
         topic: Restore only this topic. Can be repeated.
         as_of: Restore the archive as it was at this time, such as 2026-11-01T12:00 (UTC), or a duration before now, such as P1D.
         old: Path of the directory that was archived, if it still exists. Its log ends show what is missing.
-        region: Region of an S3 bucket.
-        endpoint: URL of a server that is not the provider's own.
-        account: Name of an Azure storage account.
-        anonymous: Send no credentials.
         json: Print one JSON document.
 
     Examples:
@@ -62,11 +55,16 @@ def restore(
     """
     from pylog.restoring import restore as restored
 
-    bucket = access(region, endpoint, account, anonymous)
     moment = None if as_of is None else _moment(as_of)
     with progress("restoring") as shown:
         report = restored(
-            url, directory, topics=topic, as_of=moment, old=old, progress=lambda done, total, _: shown(done, total), **bucket
+            url,
+            directory,
+            topics=topic,
+            as_of=moment,
+            old=old,
+            progress=lambda done, total, _: shown(done, total),
+            **bucket.access(),
         )
     if json:
         print_json(_document(report))

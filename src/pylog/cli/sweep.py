@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from pylog import limits
 from pylog.cli.app import CARE, Flag, Json, command
-from pylog.cli.buckets import AccountOption, AnonymousOption, EndpointOption, RegionOption, access
+from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK, complain
 from pylog.cli.output import Column, print_json, print_line, print_table
 from pylog.text import size_text
@@ -28,10 +28,7 @@ def sweep(
     execute: Flag = False,
     grace: str | None = None,
     history: str | None = None,
-    region: RegionOption = None,
-    endpoint: EndpointOption = None,
-    account: AccountOption = None,
-    anonymous: AnonymousOption = False,
+    bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
 ) -> int:
     """Deletes the objects of an archive that no manifest needs. Without --execute, only shows them.
@@ -44,10 +41,6 @@ def sweep(
         execute: Delete the objects.
         grace: Objects that no manifest names stay for this duration, such as P7D, the default. At least PT1H.
         history: Duration for which `pylog restore --as-of` works, such as P30D, the default.
-        region: Region of an S3 bucket.
-        endpoint: URL of a server that is not the provider's own.
-        account: Name of an Azure storage account.
-        anonymous: Send no credentials.
         json: Print one JSON document.
 
     Examples:
@@ -62,7 +55,7 @@ def sweep(
         dry_run=not execute,
         grace_ms=limits.DEFAULT_SWEEP_GRACE_MS if grace is None else milliseconds_of(grace),
         history_ms=limits.DEFAULT_SWEEP_HISTORY_MS if history is None else milliseconds_of(history),
-        **access(region, endpoint, account, anonymous),
+        **bucket.access(),
     )
     if json:
         print_json({**found._asdict(), "bytes": found.bytes, "objects": _rows(found)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pylog.cli.app import CARE, Flag, Json, command
-from pylog.cli.buckets import AccountOption, AnonymousOption, EndpointOption, RegionOption, access
+from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK, UsageError, complain
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 
@@ -31,10 +31,7 @@ def verify(
     rate_limit: float | None = None,
     deep: Flag = False,
     orphans: Flag = False,
-    region: RegionOption = None,
-    endpoint: EndpointOption = None,
-    account: AccountOption = None,
-    anonymous: AnonymousOption = False,
+    bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
 ) -> int:
     """Reads all files and prints any damage, the offsets that are lost, and what to do next.
@@ -51,10 +48,6 @@ def verify(
         rate_limit: Read at most this many megabytes per second.
         deep: Of an archive: read all objects and compare their checksums.
         orphans: Of an archive: list objects that no manifest names, as a crash leaves them.
-        region: Region of an S3 bucket.
-        endpoint: URL of a server that is not the provider's own.
-        account: Name of an Azure storage account.
-        anonymous: Send no credentials.
         json: Print one JSON document with a verdict for each file.
 
     Examples:
@@ -72,7 +65,7 @@ def verify(
     if is_url(path):
         if records or rate_limit is not None:
             raise UsageError("--records and --rate-limit are for directories; of an archive, --deep reads all bytes")
-        return _verify_archive(path, access(region, endpoint, account, anonymous), deep=deep, orphans=orphans, json=json)
+        return _verify_archive(path, bucket, deep=deep, orphans=orphans, json=json)
     if deep or orphans:
         raise UsageError(f"--deep and --orphans are for archives; {path} is a path: write file:// before it if it is an archive")
     limit = None if rate_limit is None else rate_limit * 1e6
@@ -90,12 +83,12 @@ def verify(
     return found.exit_code
 
 
-def _verify_archive(url: str, bucket: dict[str, Any], *, deep: bool, orphans: bool, json: bool) -> int:
+def _verify_archive(url: str, bucket: Bucket, *, deep: bool, orphans: bool, json: bool) -> int:
     from pylog.archive.verifying import verify_archive
     from pylog.objects.opening import open_objects
 
     with progress("verifying") as shown:
-        objects = open_objects(url, **bucket)
+        objects = open_objects(url, **bucket.access())
         found = verify_archive(objects, deep=deep, orphans=orphans, progress=lambda done, total, _: shown(done, total))
     if json:
         names = [each.key for each in found.orphans]

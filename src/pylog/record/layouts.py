@@ -15,6 +15,17 @@ from numpy.typing import NDArray
 
 Longs = NDArray[np.int64]
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+# The columns in which `pylog cat` and the window export records.
+EXPORT_SCHEMA: Final = pa.schema(
+    {
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", "UTC"),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": HEADERS_TYPE,
+    }
+)
 _BYTES: Final = (
     pa.types.is_binary,
     pa.types.is_large_binary,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pylog.clock import Clock
 from pylog.log.partition_log import PartitionLog
-from pylog.record.layouts import HEADERS_TYPE
+from pylog.record.layouts import EXPORT_SCHEMA
 from pylog.times import time_text
 from pylog.ui.matching import Query
 from pylog.ui.search import FoundRecord, search
@@ -29,16 +29,6 @@ MEDIA_TYPES: Final = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-_SCHEMA: Final = pa.schema(
-    {
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("ms", "UTC"),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "headers": HEADERS_TYPE,
-    }
-)
 _ROW_GROUP_BYTES: Final = 16 << 20
 
 
@@ -133,7 +123,7 @@ class _Arrow:
 
     def __init__(self) -> None:
         self._sink = _Sink()
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), _SCHEMA)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), EXPORT_SCHEMA)
 
     def add(self, rows: list[FoundRecord]) -> bytes:
         if rows:
@@ -150,7 +140,7 @@ class _Parquet:
 
     def __init__(self) -> None:
         self._sink = _Sink()
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), _SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), EXPORT_SCHEMA, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
 
     def add(self, rows: list[FoundRecord]) -> bytes:
@@ -161,7 +151,7 @@ class _Parquet:
         return self._sink.taken()
 
     def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._waiting, _SCHEMA))
+        self._writer.write_table(pa.Table.from_batches(self._waiting, EXPORT_SCHEMA))
         self._waiting.clear()
 
     def end(self) -> bytes:
@@ -174,7 +164,7 @@ class _Parquet:
 def _batch(rows: list[FoundRecord]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True))
     headers = [[{"key": name, "value": value} for name, value in each] or None for each in columns[-1]]
-    return pa.record_batch([*map(list, columns[:-1]), headers], schema=_SCHEMA)
+    return pa.record_batch([*map(list, columns[:-1]), headers], schema=EXPORT_SCHEMA)
 
 
 def in_json(data: bytes | None) -> Any:

@@ -19,6 +19,7 @@ from pylog.compat.aiokafka.errors import ConsumerStoppedError, IllegalOperation,
 from pylog.compat.aiokafka.options import warn_of_ignored
 from pylog.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp
 from pylog.compat.aiokafka.util import get_running_loop
+from pylog.compat.kafka.answers import checked_times
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
 from pylog.record.types import TopicPartition
@@ -322,11 +323,7 @@ class AIOKafkaConsumer(ConsumerBase):
         Raises:
             ValueError: a time is negative. KafkaTimeoutError: a partition does not exist.
         """
-        wanted = {partition: int(stamp) for partition, stamp in timestamps.items()}
-        for partition, stamp in wanted.items():
-            if stamp < 0:
-                raise ValueError(f"the time {stamp} for {partition} is negative")
-        found = await self._existing(Consumer.offsets_for_times, wanted)
+        found = await self._existing(Consumer.offsets_for_times, checked_times(timestamps))
         return {
             partition: None if each is None else OffsetAndTimestamp(each.offset, each.timestamp)
             for partition, each in found.items()

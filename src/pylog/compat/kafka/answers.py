@@ -15,6 +15,15 @@ from pylog.record.types import OffsetAndMetadata as NativeOffset
 from pylog.record.types import OffsetAndTimestamp as NativeFound
 
 
+def checked_times(timestamps: Mapping[TopicPartition, float]) -> dict[TopicPartition, int]:
+    """Returns times to search for as whole milliseconds. Raises ValueError if one is negative."""
+    times = {partition: int(stamp) for partition, stamp in timestamps.items()}
+    for partition, stamp in times.items():
+        if stamp < 0:
+            raise ValueError(f"the time {stamp} for {partition} is negative")
+    return times
+
+
 def existing(ask: Any, partitions: Any) -> Any:
     """Returns what a call answers. Raises KafkaTimeoutError at once where kafka-python waits for a partition.
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.answers import existing, found_at, native_offsets, offsets_of, response_to, settle
+from pylog.compat.kafka.answers import checked_times, existing, found_at, native_offsets, offsets_of, response_to, settle
 from pylog.compat.kafka.choice import check_partitions
 from pylog.compat.kafka.consumer_base import ConsumerBase
 from pylog.compat.kafka.future import Future
@@ -260,12 +260,8 @@ class KafkaConsumer(ConsumerBase):
         Raises:
             ValueError: a time is negative. KafkaTimeoutError: a partition does not exist.
         """
-        wanted = {partition: int(stamp) for partition, stamp in timestamps.items()}
-        for partition, stamp in wanted.items():
-            if stamp < 0:
-                raise ValueError(f"the time {stamp} for {partition} is negative")
         with self._calls:
-            found = existing(self._native.offsets_for_times, wanted)
+            found = existing(self._native.offsets_for_times, checked_times(timestamps))
         return {partition: found_at(each) for partition, each in found.items()}
 
     # ---- the rest ------------------------------------------------------------------------------------------------------------
