@@ -72,6 +72,12 @@ def test_a_sentence_of_more_than_forty_words_is_found(tmp_path: Path):
     assert not list(hits_in(tmp_path / "short.md"))
 
 
+def test_a_description_without_its_noun_is_found(tmp_path: Path):
+    described = "clock, fs: of the store.\n    size: the size of a page of text."
+    (tmp_path / "a.py").write_text(f'"""Opens.\n\nArgs:\n    {described}\n"""\n')
+    assert [hit.text for hit in hits_in(tmp_path / "a.py")] == ["clock, fs: of the"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -59,7 +59,7 @@ class ArchivedFolders:
     Args:
         objects: the archive.
         store: what it has.
-        versions: of the manifests to read, by partition; by default the newest.
+        versions: the versions of the manifests to read, by partition; by default, the newest.
     """
 
     def __init__(self, objects: ObjectStore, store: StoreManifest, versions: Mapping[ArchivedPartition, int]) -> None:
@@ -141,7 +141,7 @@ class ArchivedLog:
 
     Args:
         objects: the archive.
-        key: of the object.
+        key: the object's key.
     """
 
     grain: int = 1
@@ -161,7 +161,7 @@ class ArchivedBundle:
 
     Args:
         objects: the archive.
-        key: of the object.
+        key: the object's key.
         segment: in the manifest.
     """
 
@@ -242,7 +242,7 @@ def archived_files(
     Args:
         objects: the archive.
         store: what it has; by default the newest.
-        versions: of the manifests to read, by partition; by default the newest.
+        versions: the versions of the manifests to read, by partition; by default, the newest.
 
     Raises:
         NotALogDirectoryError: as `archived_store`.

@@ -81,7 +81,7 @@ class _TopicExtents:
     """The extents of a topic's partitions.
 
     Args:
-        catalogue: of the topic.
+        catalogue: the topic's catalogue.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -129,8 +129,8 @@ def partition_files(objects: ObjectStore, partition: TopicPartition, topic_id: s
     Args:
         objects: the archive.
         partition: which.
-        topic_id: of its topic.
-        version: of its manifest. The first use of the partition reads it, in one request.
+        topic_id: its topic's id.
+        version: its manifest's version. The first use of the partition reads it, in one request.
     """
     topics = {partition.topic: ArchivedTopic(topic_id, (partition.partition,))}
     store = StoreManifest(store_id="", writer="", version=0, written_ms=0, topics=topics)

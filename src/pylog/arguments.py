@@ -126,7 +126,7 @@ def check_option_names(
     """Refuses options that do not exist.
 
     Args:
-        kind: of the options, such as "consumer".
+        kind: the kind of the options, such as "consumer".
         given: the names that a caller gave.
         known: the names that exist.
         instead: what to do instead, by the name of an option of other libraries.

@@ -27,10 +27,10 @@ class InternalTopic(Generic[P]):
     """The partitions of an internal topic.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         name: the topic's.
         make_partition: makes a partition from the function that opens its log, its directory, and its number.
-        partition_count, options: of the topic, if it must be created.
+        partition_count, options: the topic's partition count and options, if it must be created.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class LogManager:
         fs: the file system, which refuses every call once the manager is closed.
         gate: the calls that `close` waits for.
         root: the files of the directory itself, and changes of topics.
-        locks: of this process in the directory; None for a manager that only reads.
+        locks: the locks of this process in the directory; None for a manager that only reads.
         background: the thread for delayed flushes.
         full_disk: frees room when there is none.
         failures: errors of background work.

@@ -16,7 +16,7 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
 
     Args:
         store: the `Store`.
-        path: of the file, which is replaced as a whole.
+        path: the file's path, which is replaced as a whole.
         groups: their names; all by default.
 
     Raises:
@@ -42,7 +42,7 @@ def import_offsets(
 
     Args:
         store: the `Store`.
-        path: of the file.
+        path: the file's path.
         dry_run: only plan.
         durability: as for `OffsetStore.commit`.
 

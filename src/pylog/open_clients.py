@@ -29,7 +29,7 @@ class OpenClients:
     """Makes the clients of a store, and closes those that are still open.
 
     Args:
-        manager, offsets, clock, options: of the store.
+        manager, offsets, clock, options: the store's manager, offsets, clock and options.
 
     Attributes:
         departing: the cores of consumers that were dropped without `close`, and have not left their groups yet.

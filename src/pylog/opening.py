@@ -149,7 +149,7 @@ def archived_root(url: str, access: Mapping[str, Any] | None = None, mode: str =
     """Returns the URL of an archive, and a file system with the archived store.
 
     Args:
-        url: of the archive.
+        url: the archive's URL.
         access, mode: as of `open_store`.
 
     Raises:

@@ -47,7 +47,7 @@ def read_table(
         columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
             With `columns=[]` the table has no columns, and `num_rows` is the number of records.
         isolation_level: `read_committed` hides aborted and open transactions.
-        snapshot: of `Store.snapshot`: only the records in it; true to take one. `isolation_level` then has no effect.
+        snapshot: a result of `Store.snapshot`: only the records in it; true to take one. Then `isolation_level` has no effect.
         deserialize: a function of a value's bytes, such as `json.loads`; the column `value` then has what it returns. It is not
             called for null. Its own errors reach the caller.
         access: how to reach the bucket of a URL; see `pylog.open`.

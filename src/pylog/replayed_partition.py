@@ -59,7 +59,7 @@ class ReplayedPartition(Generic[Image]):
     Args:
         open_log: gives the partition's log; asked again once another process has deleted it.
         directory: where its files are.
-        number: of the partition.
+        number: the partition's number.
         new_image: makes an empty image.
 
     Attributes:

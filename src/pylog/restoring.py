@@ -67,7 +67,7 @@ class RestoredPartition(NamedTuple):
         partition: topic and number.
         start_offset, end_offset: the offsets that were restored.
         log_end_offset: the log end when the partition was last archived.
-        bytes: of its `.log` files.
+        bytes: the size of its `.log` files.
         lost: offsets that the old directory has, or that the log had when it was last archived, and the archive has not.
     """
 
@@ -92,7 +92,7 @@ class RestoreReport(NamedTuple):
     """A finished `restore`.
 
     Attributes:
-        url: of the archive.
+        url: the archive's URL.
         path: the directory.
         archived_ms: when the restored version of the archive was committed last, in milliseconds since 1970.
         partitions: those that were restored.
@@ -137,7 +137,7 @@ def restore(
     can go on with the archive, unless the original directory does.
 
     Args:
-        url: of the archive, as for `Store.archive`.
+        url: the archive's URL, as for `Store.archive`.
         directory: the new directory: one that does not exist, is empty, or has an unfinished restore of the same archive.
         topics: names of the topics to restore; by default all.
         as_of: restore the archive as it was at this time, in milliseconds since 1970 or as a datetime; by default as it is now.

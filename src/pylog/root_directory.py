@@ -40,7 +40,7 @@ class RootDirectory:
     Attributes:
         full_disk: frees room when there is none.
         findings: what opening the directory and its logs has found.
-        locks: of a store that is open for writing.
+        locks: the locks of a store that is open for writing.
         changes: changes topics, in a store that is open for writing.
         marker: the content of the clean-shutdown marker when the directory was opened; None without one.
         recovery_points, log_starts, cleaned: Kafka's checkpoints.

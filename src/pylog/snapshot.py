@@ -14,7 +14,7 @@ class OffsetsNow(NamedTuple):
     """The facts of a log that decide whether it still has all records of a snapshot.
 
     Attributes:
-        topic_id: of its topic; None if it has none.
+        topic_id: its topic's id; None if it has none.
         start_offset, end_offset: the log start and log end.
         truncated_to: the lowest offset that it was truncated to since the snapshot was taken.
         compacted_to: compaction has deleted records that others below this offset supersede.
@@ -36,7 +36,7 @@ class SegmentFile(NamedTuple):
     """A segment's file. A file that replaces it may get its inode when that is free again, and is smaller then.
 
     Attributes:
-        inode: of the `.log` file; 0 of a segment without one.
+        inode: the `.log` file's inode; 0 for a segment without one.
         size: in bytes, of what could be read.
     """
 
@@ -53,13 +53,13 @@ class PartitionCut:
     """One partition of a snapshot.
 
     Attributes:
-        topic_id: of the partition's topic; None if it has none.
+        topic_id: the id of the partition's topic; None if it has none.
         start_offset, end_offset: the log start and log end.
         stable_offset: where `read_committed` reading would have ended.
         truncation_count: the number of truncations so far.
         left_out: the open transactions, by producer id: the offset of the first record. Their records are not in the snapshot.
         included: the same of transactions that were decided to commit, and had no marker in this partition yet.
-        files: of a compacted topic, the files of its segments by base offset.
+        files: the files of a compacted topic's segments by base offset.
     """
 
     topic_id: str | None
@@ -82,7 +82,7 @@ class PartitionCut:
         """Checks that a log still has all records of the snapshot.
 
         Args:
-            partition: of the log.
+            partition: the log's partition.
             now: facts of the log.
 
         Raises:

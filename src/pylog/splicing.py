@@ -47,9 +47,9 @@ class Splicer:
     """Appends staged batches to the logs of a store.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         timestamp_type: `CreateTime` or `LogAppendTime`; None is the topic's.
-        durability: of the appends; None is the topic's.
+        durability: the durability of the appends; None is the topic's.
     """
 
     def __init__(self, manager: LogManager, timestamp_type: str | None = None, durability: Durability | None = None) -> None:

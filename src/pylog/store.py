@@ -367,8 +367,8 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
 
         Args:
             topics: topic names; none if `Consumer.subscribe` or `Consumer.assign` is called later.
-            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group_id` and `auto_offset_reset`. Names,
-                defaults and meanings are kafka-python's.
+            options: options of `pylog.consumer.options.ConsumerOptions` by name, such as `group_id` and `auto_offset_reset`.
+                Names, defaults and meanings are kafka-python's.
 
         Returns:
             A `Consumer`, which is a context manager. Close it after use.
@@ -403,7 +403,7 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
             transactional_id: names the program that writes. A newer instance with the same id fences older ones, and what they
                 have left open is aborted. None for atomic writes without an id.
             timeout_ms: how long the transaction may stay open, in milliseconds.
-            durability: of the records and of the outcome; by default, the store's.
+            durability: the durability of the records and of the outcome; by default, the store's.
             compression: the name of a codec; by default, each topic's.
             buffer_bytes: records are written when so many bytes are waiting, and at the commit.
 

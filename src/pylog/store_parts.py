@@ -39,7 +39,7 @@ class StoreParts:
     """Opens a directory, and creates what its `Store` delegates to.
 
     Args:
-        path, options, fs, clock: of the store.
+        path, options, fs, clock: the store's path, options, file system and clock.
 
     Attributes:
         manager: the topics and logs.
@@ -124,7 +124,7 @@ class _LazyTiers:
     """The archive of a store, loaded when it is needed: most stores have none.
 
     Args:
-        manager, options: of the store.
+        manager, options: the store's manager and options.
     """
 
     def __init__(self, manager: LogManager, options: StoreOptions) -> None:

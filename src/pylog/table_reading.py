@@ -33,11 +33,11 @@ class TopicScan:
     """A scan of a topic, or of one partition of it. Everything is checked when it is made.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         topic, partition, start, end, columns, isolation_level, snapshot: as for `pylog.read_table`.
 
     Attributes:
-        schema: of the batches.
+        schema: the schema of the batches.
 
     Raises:
         PylogError: as `pylog.read_table`.
@@ -137,7 +137,7 @@ class TableReadingStore:
             end: the offset after the last one. Default: all records that existed at the time of the call.
             columns: `partition` (int32) and the columns of `Log.scan`.
             isolation_level: `read_committed` hides aborted and open transactions.
-            snapshot: of `snapshot`: only the records in it. `isolation_level` then has no effect.
+            snapshot: a result of `snapshot`: only the records in it. `isolation_level` then has no effect.
 
         Returns:
             A table; `to_pandas()` and `polars.from_arrow` convert it.

@@ -22,7 +22,7 @@ class OnePartition:
     """The directory of one partition that has objects. See `Folders` for the methods.
 
     Args:
-        files: of the partition.
+        files: the partition's files.
     """
 
     def __init__(self, files: Folder) -> None:
@@ -46,7 +46,7 @@ class ExplainedLog:
 
     Args:
         source: reads the log.
-        partition: of the segment.
+        partition: the segment's partition.
         segment: in the manifest.
     """
 
@@ -80,7 +80,7 @@ def segments_of(objects: ObjectStore, partition: ArchivedPartition, manifest: Ma
 
     Args:
         objects: the archive.
-        partition: of the manifest.
+        partition: the manifest's partition.
         manifest: names the segments.
         directory: the partition's, for the paths in messages.
     """

@@ -17,7 +17,7 @@ class CountedObjects:
         objects: the store.
 
     Attributes:
-        url: of the store.
+        url: the store's URL.
         blocks: its cache on the disk, if it has one.
         requests: how many were sent, by kind.
         sent, received: bytes of data.

@@ -14,7 +14,7 @@ class LocalSegment(NamedTuple):
     Attributes:
         base_offset, end_offset: its offsets; the next segment begins at `end_offset`.
         size: bytes of its `.log`.
-        digest: of all its batch headers and their checksums; None if damage hides it.
+        digest: the digest of all its batch headers and their checksums; None if damage hides it.
     """
 
     base_offset: int

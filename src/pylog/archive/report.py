@@ -38,7 +38,7 @@ class ArchiveReport(NamedTuple):
     """A run of `Store.archive`.
 
     Attributes:
-        url: of the archive.
+        url: the archive's URL.
         partitions: those that were archived, in order.
         seconds: how long it took.
 

@@ -21,10 +21,10 @@ class ArchiveSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `pylog-archive.json`.
 
     Attributes:
-        store_id: of the store, random; a copy and a restored directory have the same.
-        url: of the archive that is used without another one; empty if there was none yet.
-        writer: of this directory, random; a copy and a restored directory get another one.
-        device, inode: of the directory that the writer belongs to.
+        store_id: the store's id, random; a copy and a restored directory have the same.
+        url: the URL of the archive that is used unless another one is given; empty if there was none yet.
+        writer: this directory's id as a writer, random; a copy and a restored directory get another one.
+        device, inode: the device and inode of the directory that the writer belongs to.
     """
 
     store_id: str

@@ -35,7 +35,7 @@ class SweepReport(NamedTuple):
     """A run of `pylog.sweep`.
 
     Attributes:
-        url: of the archive.
+        url: the archive's URL.
         executed: whether the objects were deleted; false for a dry run.
         objects: those that no manifest needs.
         left: what was left alone because a document of the archive cannot be read, as sentences.
@@ -59,7 +59,7 @@ class SweepTimes(NamedTuple):
     """Times in milliseconds since 1970, by the clock of the object store.
 
     Attributes:
-        now_ms: of the sweep.
+        now_ms: the sweep's time.
         orphans_ms: objects that no manifest names are deleted if they are older.
         history_ms: versions that were replaced before it are deleted, and segments that left the archive before it.
     """
@@ -74,7 +74,7 @@ def kept_retired(manifest: Manifest, times: SweepTimes, delete_delay_ms: int) ->
 
     Args:
         manifest: the newest of a partition.
-        times: of the sweep.
+        times: the sweep's times.
         delete_delay_ms: how long the topic keeps the objects of retired segments at least.
     """
     before = min(times.history_ms, times.now_ms - delete_delay_ms)

@@ -78,7 +78,7 @@ def sweep(
     meanwhile, and other sweeps may run. A crash leaves objects for the next sweep, and nothing else.
 
     Args:
-        url: of the archive, as for `Store.archive`.
+        url: the archive's URL, as for `Store.archive`.
         dry_run: true to change nothing, and return what would be deleted.
         grace_ms: objects that no manifest names stay for so long, in milliseconds; at least one hour.
         history_ms: `pylog.restore` can restore the archive as it was so long ago, in milliseconds. The objects that it needs stay
@@ -197,7 +197,7 @@ class _Sweep:
         """Sweeps the partitions, then their documents, then those of the store.
 
         Args:
-            documents: of the archive.
+            documents: the archive's documents.
             replaced: versions of the store's manifest that are not needed, oldest first.
         """
         deleted = self._deleted_topics(documents, replaced)

@@ -249,9 +249,9 @@ def retirements(state: LogState, manifest: Manifest, config: TopicConfig, now_ms
     """Returns the local segments that can be deleted because they are archived and `local_retention_*` is reached.
 
     Args:
-        state: of the local tier.
+        state: the state of the local tier.
         manifest: names the archived segments.
-        config: of the topic.
+        config: the topic's config.
         now_ms: the wall clock, in milliseconds.
     """
     covered = _covered_end(state, manifest)

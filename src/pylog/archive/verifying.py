@@ -24,7 +24,7 @@ class ArchiveVerification(NamedTuple):
     """The result of a check.
 
     Attributes:
-        url: of the archive.
+        url: the archive's URL.
         partitions, segments, bytes: what was checked.
         findings: what is wrong; empty for a sound archive.
         orphans: objects of segments, and parts of manifests, that no manifest names, if they were looked for: left by a

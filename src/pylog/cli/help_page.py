@@ -123,7 +123,7 @@ def page(width: int | None = None) -> str:
     """Returns the page.
 
     Args:
-        width: of the terminal in columns; None asks for it.
+        width: the width of the terminal in columns; None asks for it.
     """
     columns = max(_NARROWEST, shutil.get_terminal_size().columns if width is None else width)
     lines = ["Usage: pylog COMMAND", "", *_wrapped(HELP, columns), ""]

@@ -66,7 +66,7 @@ def in_commands(error: PylogError, path: str) -> str:
     """Returns an error's message, with a command in the place of a method.
 
     Args:
-        error: of the library.
+        error: the library's error.
         path: the log directory, as it was given.
     """
     return str(error).replace("Store.groups lists the groups", f"list them: pylog groups list {path}")

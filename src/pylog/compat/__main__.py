@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     """Runs a program, or prints a folder. Returns the exit code.
 
     Args:
-        arguments: of the command line.
+        arguments: the command line's arguments.
     """
     own, rest = _split(arguments)
     options = _parser().parse_args(own)

@@ -83,7 +83,7 @@ class Cluster:
 
     Args:
         store: the store.
-        settings: of the installation.
+        settings: the installation's settings.
         name: the directory, or `memory:` with a name.
 
     Attributes:

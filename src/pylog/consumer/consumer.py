@@ -476,9 +476,9 @@ def new_consumer(
     """Creates a consumer, for `Store.consumer`.
 
     Args:
-        manager, offsets, clock: of the store.
+        manager, offsets, clock: the store's manager, offsets and clock.
         topics: names to subscribe to; none to subscribe or assign later.
-        options: of the consumer.
+        options: the consumer's options.
         departing: has the core of a consumer that was dropped, while it leaves its group.
     """
     made: Consumer[Any, Any] = Consumer.__new__(Consumer)

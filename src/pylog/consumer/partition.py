@@ -37,7 +37,7 @@ class FetchedRecords(NamedTuple):
     Attributes:
         records: `Record` objects or an Arrow batch; empty if only the position moves.
         position: the offset after them, and after the control records and gaps that follow.
-        leader_epoch: of the last record's batch; None if the format has none.
+        leader_epoch: the leader epoch of the last record's batch; None if the format has none.
     """
 
     records: Any
@@ -127,7 +127,7 @@ class FetchBuffer:
 
     Attributes:
         partition: as given.
-        offset: of the next record, or of a gap before it.
+        offset: the offset of the next record, or of a gap before it.
         reader: reads more.
     """
 
@@ -253,7 +253,7 @@ class AssignedPartition:
 
     Attributes:
         position: the offset of the next record to return; None if it must still be found.
-        leader_epoch: of the batch of the last record returned; None if unknown.
+        leader_epoch: the leader epoch of the batch of the last record returned; None if unknown.
         paused: true if no records are returned.
         owned: false once the partition is no longer assigned to this consumer.
         buffer: the records read ahead; they may begin at another offset than `position`.

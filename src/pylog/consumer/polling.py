@@ -234,7 +234,7 @@ def _of_one(
         core: tells when a check is due.
         check: does the work that is due between two records; weak, because its owner has this iterator. None if the caller
             sees to that.
-        clock: of the checks.
+        clock: the clock of the checks.
     """
     epoch, now = fetched.leader_epoch, clock.monotonic
     for record in fetched.records:

@@ -92,7 +92,7 @@ class _Content(NamedTuple):
     Attributes:
         data: the bytes; None if the file is missing, or too large to read.
         lines: in file order; of a damaged file, the readable ones.
-        offsets: of a sound file; empty if the file is damaged.
+        offsets: the offsets of a sound file; empty if the file is damaged.
         complaint: the fault of the file; None if it is sound.
         refused: true if the file must not be replaced, because a later program may need it.
     """

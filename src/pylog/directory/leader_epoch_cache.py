@@ -54,7 +54,7 @@ class LeaderEpochCache:
         """Adds the epoch of a batch at an offset. Writes the file if it does not have the entries.
 
         Args:
-            epoch, offset: of the batch.
+            epoch, offset: the batch's epoch and offset.
             written: the entries in the file; None if it is missing or damaged.
         """
         epochs = assign_epoch(self.entries, epoch, offset)

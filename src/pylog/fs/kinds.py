@@ -33,7 +33,7 @@ class FileKind(Generic[P, T]):
     """A kind of file that is read as a whole, or in pieces of a known size.
 
     Attributes:
-        name: of the kind, with its article, for messages.
+        name: the kind's name with its article, for messages.
         parse: the kind's parser. It takes the bytes, the path for its errors, and what else it needs.
         bound: returns the most bytes of a file, from the size in bytes of what it belongs to; files that belong to nothing of a
             known size get 0.

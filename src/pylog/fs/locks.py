@@ -68,7 +68,7 @@ class OsLockFile(Descriptor):
         path: the file.
 
     Attributes:
-        descriptor: of the open file; -1 once it is closed.
+        descriptor: the descriptor of the open file; -1 once it is closed.
 
     Raises:
         StorageFailedError: the file cannot be opened, or is not a regular file.

@@ -28,8 +28,8 @@ class Mapping:
     """A whole file in memory, read-only. It is unmapped when the last array that shows it is gone.
 
     Args:
-        descriptor: of the file; it may be closed afterwards.
-        size: of the file in bytes, more than 0.
+        descriptor: the file's descriptor; it may be closed afterwards.
+        size: the size of the file in bytes, more than 0.
 
     Raises:
         OSError: the file cannot be mapped.

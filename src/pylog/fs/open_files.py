@@ -200,7 +200,7 @@ def raise_if_none_left(error: OSError, path: str) -> None:
     """Raises a StorageFailedError if an error says that no descriptor was left. For a caller that takes others for an answer.
 
     Args:
-        error: of the call that opens the file.
+        error: the error of the call that opens the file.
         path: the file.
     """
     why = advice(error)

@@ -36,8 +36,8 @@ class DirectoryEntry(NamedTuple):
         size: in bytes; 0 for a link.
         mtime_ms: modification time, in milliseconds.
         is_link: true for a symbolic link. A dangling link is neither a file nor a directory.
-        inode: of an entry that has a size; else 0.
-        vouched: of a segment in an archive; else None.
+        inode: the inode of an entry that has a size; else 0.
+        vouched: the facts that an archive's manifest has of a segment; None on a disk.
     """
 
     name: str

@@ -174,7 +174,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         """Writes the group's committed offsets to a file: lines `topic,partition,offset`, as Kafka's tools read and write them.
 
         Args:
-            path: of the file, which is replaced as a whole; on the process's own file system, also for a store in memory.
+            path: the file, which is replaced as a whole; on the process's own file system, also for a store in memory.
 
         Raises:
             GroupIdNotFoundError: there is no such group.

@@ -155,7 +155,7 @@ class _CommitsRead:
 
     Args:
         since_ms: the start of the window.
-        prefix: of the keys that count.
+        prefix: the prefix of the keys that count.
         kept: commits of a key, as for `CommitHistory`.
 
     Attributes:

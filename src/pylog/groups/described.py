@@ -23,7 +23,7 @@ def known_group(offsets: OffsetManager, group_id: str, names: Mapping[bytes, str
     """Returns the content of a group's records; None if there is no such group.
 
     Args:
-        offsets: of the store.
+        offsets: the store's committed offsets.
         group_id: the group.
         names: `topic_names`.
     """

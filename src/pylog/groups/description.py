@@ -42,8 +42,8 @@ class MemberDescription:
 
     Attributes:
         member_id: given to it when it joined.
-        instance_id: of a static member; None for others.
-        client_id, host: of its consumer.
+        instance_id: the instance id of a static member; None for others.
+        client_id, host: its consumer's client id and host.
         epoch: the one that it has reached; None for Kafka's classic protocol, whose members all have the group's.
         assignment: the partitions that it reads.
         target: those that it will read once their owners have released them; None for the classic protocol.
@@ -66,7 +66,7 @@ class PartitionDescription:
         partition: the partition.
         offset: the offset that the group reads next; None without a commit.
         leader_epoch, metadata: committed with it.
-        start_offset, end_offset: of the log; None if the partition was deleted.
+        start_offset, end_offset: the log's start offset and end offset; None if the partition was deleted.
         consumer: the member that reads it; None without one.
     """
 
@@ -94,8 +94,8 @@ class GroupDescription:
         state: `"Empty"`, `"Stable"`, and for type Consumer `"Assigning"` or `"Reconciling"`.
         protocol_type: `"consumer"`; `""` for a group that has never had members.
         assignor: assigns partitions to members; `""` if none was chosen.
-        epoch: of type Consumer, raised with each change of its members; of type Classic, Kafka's generation. None if the
-            group has never had members.
+        epoch: raised with each change of the members of a group of type Consumer; Kafka's generation for type Classic. None if
+            the group has never had members.
         target_epoch: for which the target was computed; None for type Classic.
         members: in the order of their ids.
         partitions: those with a commit or an assignment, in order.

@@ -68,9 +68,9 @@ class UnreadSegment(NamedTuple):
     Attributes:
         end_offset: the offset after its records.
         newest_ms: its largest timestamp; -1 if it has none.
-        retention_ms, retention_bytes: of the topic; -1 for no limit.
-        bytes_after: of the later segments.
-        bytes_per_offset: of the whole log.
+        retention_ms, retention_bytes: the topic's options; -1 for no limit.
+        bytes_after: the size of the later segments.
+        bytes_per_offset: the average in the whole log.
     """
 
     end_offset: int
@@ -113,7 +113,7 @@ class PartitionFacts:
     Attributes:
         partition: the partition.
         offset: the committed offset.
-        start_offset, end_offset: of the log, records in a broker's remote storage included.
+        start_offset, end_offset: the log's start offset and end offset, records in a broker's remote storage included.
         lag_records: the unread records; None if they were not counted.
         lag_ms: the age of the first unread record; 0 without one, None if it has no timestamp or cannot be read.
         commits: the known commits, oldest first: those in the window, and the last ten; the last one is the current one.
@@ -152,7 +152,7 @@ class Course(NamedTuple):
     """How a group and its producers moved over the window.
 
     Attributes:
-        speed: of both.
+        speed: the speed of both.
         first_lag_ms, last_lag_ms: the lag at the first and at the last commit; None if it is not known.
         deleted_in_ms: milliseconds until retention deletes the first unread record; None if it will not.
     """

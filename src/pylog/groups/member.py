@@ -75,7 +75,7 @@ class GroupMember:
     The member joins at the first `poll` after `subscribe`. docs/GROUPS.md defines the terms.
 
     Args:
-        manager: of a directory that is open for writing.
+        manager: the manager of a directory that is open for writing.
         offsets: the committed offsets there.
         group: the group's name.
         options: the member's options.

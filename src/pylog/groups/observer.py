@@ -64,7 +64,7 @@ class ObservedGroup(NamedTuple):
         group: its state and members, without partitions.
         offsets: the committed offsets.
         living: the members that may be running.
-        directory: of the partition with its records.
+        directory: the directory of the partition with its records.
     """
 
     group: GroupDescription
@@ -81,7 +81,7 @@ class GroupObserver:
     """Observes groups. `observe` begins an observation; the other methods answer within it. Not for several threads at once.
 
     Args:
-        manager, offsets: of the store.
+        manager, offsets: the store's manager and offsets.
         window_ms: how far back commits are read, in milliseconds.
     """
 

@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
     """A partition's log bounds and committed offset.
 
     Attributes:
-        start, end: of its log.
+        start, end: its log's start and end.
         committed: the group's committed offset; None without one.
         offset_for_time: returns the offset of the first record at or after a time in milliseconds; None without one.
         remote: offsets before `start` that are in a broker's remote tier.

@@ -77,7 +77,7 @@ class Member(NamedTuple):
         member_id: unique among all members that the group ever had.
         topics: its subscription.
         assignors: those that it supports, the preferred one first; none for a member that a broker recorded.
-        instance_id: of a static member.
+        instance_id: the instance id of a static member.
         client_id: for tools.
         rebalance_timeout_ms: how long it may take to release partitions.
         epoch: the group's, as far as the member has followed; 0 before it has.

@@ -18,7 +18,7 @@ class Subscriber(NamedTuple):
         member_id: its id.
         topics: the names of its topics.
         owned: its previous partitions.
-        instance_id: of a static member.
+        instance_id: the instance id of a static member.
     """
 
     member_id: str

@@ -99,7 +99,7 @@ def add_batch(
 
     Args:
         state: as for `index_batches`, as any sequence. If the status is not DONE, only the largest timestamp has changed.
-        last_offset, position, size, timestamp: of the batch; the position is that in the file, the timestamp the largest one.
+        last_offset, position, size, timestamp: the batch's last offset, position in the file, size and largest timestamp.
         base_offset, interval, offset_table, time_table: as for `index_batches`.
     """
     if not base_offset <= last_offset <= base_offset + INT32_MAX or position > INT32_MAX:

@@ -86,10 +86,10 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
         published_position, published_offset: the end that readers may see.
         durable_base, durable_position, durable_offset: the synced end.
         unsynced_bytes: the largest distance of two unsynced batches of this segment.
-        header_digest: of the active segment's batches below the published position (6.3).
+        header_digest: the digest of the active segment's batch headers before the published position (6.3).
         log_start_offset: the log start offset.
         truncation_count: the number of truncations.
-        leader_epoch: of new batches.
+        leader_epoch: the leader epoch of new batches.
         pid: the writer's process id.
     """
 

@@ -287,14 +287,14 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         Args:
             start: an offset from `start_offset` to `end_offset`; by default, the log start.
             end: exclusive; by default, the log end at the time of the call (`read_committed`: the last stable offset).
-            columns: of `offset` int64, `timestamp` timestamp[ms, UTC], `timestamp_type` int8, `key`, `value` binary, `headers`
-                list<struct<key: string, value: binary>>, `leader_epoch` int32, `producer_id` int64, `producer_epoch` int16,
-                `sequence` int32, in the requested order. Other columns are not decoded.
+            columns: any of `offset` int64, `timestamp` timestamp[ms, UTC], `timestamp_type` int8, `key`, `value` binary,
+                `headers` list<struct<key: string, value: binary>>, `leader_epoch` int32, `producer_id` int64,
+                `producer_epoch` int16, `sequence` int32, in the requested order. Other columns are not decoded.
             isolation_level: `read_committed` hides aborted and open transactions.
             max_rows: the largest number of rows of one Arrow batch.
             verify: true to check each batch's CRC.
-            snapshot: of `Store.snapshot`: yields only the records in it, by default up to its end. `isolation_level` then has no
-                effect.
+            snapshot: a result of `Store.snapshot`: yields only the records in it, by default up to its end. `isolation_level`
+                then has no effect.
 
         Raises:
             OffsetOutOfRangeError, InvalidArgumentError: at once. Also if records of the snapshot were deleted since it was taken.

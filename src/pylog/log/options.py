@@ -64,7 +64,7 @@ class Encoders:
     """A log's encoders, one for each codec, created on first use.
 
     Args:
-        config: of the log's topic.
+        config: the config of the log's topic.
         topic: its name.
         warned: topics for which a warning about timestamps was logged; None to log none.
 

@@ -63,7 +63,7 @@ class PartitionLog:
 
     Attributes:
         partition, directory, clock: the topic and the number, the partition's directory, and the given clock.
-        counters, fetches: of what this process did to the log, and of what its consumers fetched.
+        counters, fetches: counts of what this process did to the log, and of what its consumers fetched.
         tiers: its archived segments.
         known: the last published state, without a refresh.
         public: the `Log` over this one, which its store keeps here, so that it goes with it.

@@ -153,7 +153,7 @@ class LogState(msgspec.Struct, frozen=True):
         replacements: how often this process has noticed that a program without a header has replaced or deleted files.
         remote_start: the log start offset in a broker's remote storage; None if the log is complete here.
         truncations: the last ones.
-        local: of a tiered log, the state of the local tier, if this one has both; else None.
+        local: the state of the local tier, if this one has both tiers of a tiered log; else None.
         open_transactions: those in the log, by their first offsets; of a log that is open for reading, once they were looked up.
     """
 

@@ -35,7 +35,7 @@ class Measurements:
         """Returns the samples of a metric, with other names of their labels.
 
         Args:
-            name: of pylog's metric.
+            name: the name of pylog's metric.
             labels: the new name of each label to keep.
             extra: labels to add.
         """
@@ -79,7 +79,7 @@ def foreign_families(names: Sequence[str], samples: Iterable[Sample], store: str
     """Yields metrics of other exporters.
 
     Args:
-        names: of `EXPORTERS`.
+        names: some of the names in `EXPORTERS`.
         samples: pylog's own.
         store: the path of the store, for labels that name a cluster.
 

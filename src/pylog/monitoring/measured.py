@@ -27,7 +27,7 @@ class Measures:
     """Takes the samples of a store, and closes its metrics servers with it.
 
     Args:
-        manager, offsets: of the store.
+        manager, offsets: the store's manager and offsets.
         transactions: returns the administration of its transactions.
     """
 

@@ -29,7 +29,7 @@ class Monitor:
     """Takes samples. Keeps open what it reads, so that a second call reads only what has changed.
 
     Args:
-        manager, offsets: of the store.
+        manager, offsets: the store's manager and offsets.
     """
 
     def __init__(self, manager: LogManager, offsets: OffsetManager) -> None:

@@ -22,7 +22,7 @@ class RequestError(Exception):
     """A request that gets no data.
 
     Attributes:
-        status: of the answer.
+        status: the answer's status.
     """
 
     def __init__(self, status: str, why: str) -> None:
@@ -42,7 +42,7 @@ class ScrapeRequest(NamedTuple):
     """A request.
 
     Attributes:
-        method, path: of its first line; the path without a query.
+        method, path: the method and path of its first line, without a query.
         headers: by their names in lower case.
     """
 

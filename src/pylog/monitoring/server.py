@@ -38,7 +38,7 @@ class MetricsServer:
 
     Attributes:
         host, port: where it listens.
-        url: of the metrics.
+        url: the URL of the metrics.
 
     Raises:
         InvalidArgumentError: the host is no loopback address, and there is no token.

@@ -140,8 +140,8 @@ class AivenManifest(NamedTuple):
     """A segment's manifest, checked.
 
     Attributes:
-        chunks: of the object `.log`.
-        pieces: of the object `.indexes`.
+        chunks: the chunks of the object `.log`.
+        pieces: the pieces of the object `.indexes`.
         is_compressed: whether each chunk is a zstd frame.
         data_key: the wrapped data key, as `<key id>:<base64>`; None if nothing is encrypted.
         aad: the additional data of the encryption.

@@ -34,7 +34,7 @@ class BlockCache:
     Args:
         fs: the file system.
         directory: where the blocks are; it is created when it is needed. Other files in it stay.
-        most_bytes: of all blocks. Each process checks it after an eighth of it was written.
+        most_bytes: bytes of all blocks. Each process checks it after an eighth of it was written.
     """
 
     def __init__(self, fs: FileSystem, directory: str, most_bytes: int) -> None:
@@ -54,8 +54,8 @@ class BlockCache:
         """Returns the small files of a segment, which are fetched if they are not here.
 
         Args:
-            segment_id: of the segment.
-            size: of all of them, in bytes.
+            segment_id: the segment's id.
+            size: the size of all of them, in bytes.
             fetch: returns them, checked.
         """
         found = self.read(f"{segment_id}-{_SMALL}", size)
@@ -164,8 +164,8 @@ class CachedLog:
     Args:
         source: reads the log from the object store.
         cache: keeps its blocks.
-        segment_id: of the log.
-        size: of the log, in bytes.
+        segment_id: the log's segment id.
+        size: the log's size, in bytes.
     """
 
     grain: int = 1

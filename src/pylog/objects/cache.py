@@ -15,7 +15,7 @@ class SmallObjects:
     """The last small objects that were read, by URL.
 
     Args:
-        most_bytes: of all of them.
+        most_bytes: the most bytes that all of them take.
     """
 
     def __init__(self, most_bytes: int) -> None:

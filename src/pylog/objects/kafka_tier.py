@@ -26,12 +26,12 @@ class KafkaTier:
     order. Give it as the path to read what is in the tier without a broker's directory.
 
     Args:
-        url: of the tier: `s3://bucket/prefix`, `gs://`, `az://`, `file:///directory`, or a directory.
+        url: the tier's URL: `s3://bucket/prefix`, `gs://`, `az://`, `file:///directory`, or a directory.
         layout: "aiven" for Aiven's tiered-storage plugin, "local" for Kafka's own `LocalTieredStorage`.
         key_prefix: the plugin's `key.prefix`, as far as the URL does not have it.
         keys: the RSA private keys of encrypted segments by key id: paths of PEM files, or their bytes.
         topic_ids: without a broker's directory: which id counts of a topic that was deleted and created again, by topic.
-        options: of the object store, such as `region` and `endpoint`.
+        options: the options of the object store, such as `region` and `endpoint`.
 
     Raises:
         InvalidArgumentError: an argument is invalid. IllegalStateError: the extra `objects` is not installed.
@@ -68,7 +68,7 @@ class TieredDirectory(NamedTuple):
     """Where the logs of a tier are read: with a broker's log directory, or alone. It has a file system for each use.
 
     Attributes:
-        tier: of the broker.
+        tier: the broker's tier.
         root: the broker's log directory; the URL of the tier to read the tier alone.
         fs: the file system of that directory; None to read the tier alone.
     """

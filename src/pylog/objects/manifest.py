@@ -44,7 +44,7 @@ class RemoteSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     Attributes:
         base_offset: the segment's; its first record may have a later offset.
         end_offset: the offset after its last record; the next segment begins there, or later.
-        segment_id: of its objects' keys; never used again.
+        segment_id: the segment id of its objects' keys; never used again.
         size: bytes of its `.log`.
         max_timestamp: the largest timestamp of its records, in milliseconds; -1 if none has one.
         epochs: leader epochs of its records and the offsets at which they begin, both rising.
@@ -81,7 +81,7 @@ class Retired(msgspec.Struct, frozen=True):
     """A segment that the manifest no longer names, and whose objects are deleted after a delay.
 
     Attributes:
-        base_offset, segment_id: of its objects' keys.
+        base_offset, segment_id: the base offset and segment id of its objects' keys.
         at_ms: time at which it ceased to be named, in milliseconds since 1970.
         size: bytes of its `.log`.
     """
@@ -96,11 +96,11 @@ class PartName(msgspec.Struct, frozen=True, array_like=True):
     """Names some segments of a part: an immutable object with the oldest segments of a partition that has many.
 
     Attributes:
-        part_id: of the part's key; never used again.
+        part_id: the id of the part's key; never used again.
         crc32c: CRC-32C of the part.
         skipped: segments at the part's beginning that are no longer named.
-        count: of the segments that are named.
-        base_offset, end_offset: of the records in these.
+        count: the count of the segments that are named.
+        base_offset, end_offset: the base offset and end offset of the records in these.
     """
 
     part_id: str
@@ -122,8 +122,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an archive has of a partition, at one version.
 
     Attributes:
-        format: of this document; later ones are refused.
-        store_id: of the store that was archived.
+        format: this document's format; later ones are refused.
+        store_id: the id of the store that was archived.
         writer: random; of the directory that wrote this version. A copy of the directory has another one.
         version: rises by 1; the newest version counts.
         written_ms: when it was written, by the writer's clock, in milliseconds since 1970.
@@ -136,7 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         retired: segments whose objects are still there, and are deleted after a delay.
         empty_to: offsets from the last segment to before this one have no record: a truncation left the log empty there.
         swept: the last version that a sweep wrote. Segments that were uploaded before it and are not named may be deleted.
-        crc32c: of all that, eight hexadecimal digits.
+        crc32c: the checksum of all that, eight hexadecimal digits.
     """
 
     format: int = FORMAT
@@ -172,7 +172,7 @@ class ArchivedTopic(msgspec.Struct, frozen=True):
     """A topic of an archived store.
 
     Attributes:
-        topic_id: of its objects' keys; the zero id if the topic has none.
+        topic_id: the topic id of its objects' keys; the zero id if the topic has none.
         partitions: the numbers of those that were archived.
         config: what was set, by name.
     """

@@ -66,7 +66,7 @@ class ObjectStore(Protocol):
         Args:
             key: the object.
             data: its new content.
-            etag: of the content that is replaced. None replaces whatever is there.
+            etag: the etag of the content that is replaced. None replaces whatever is there.
 
         Raises:
             ObjectConflictError: the object has another etag, or there is none.

@@ -11,7 +11,7 @@ class RangeSource(Protocol):
     """Reads ranges of a log.
 
     Attributes:
-        url: of the object with the log, for errors.
+        url: the URL of the object with the log, for errors.
         grain: reads that begin at multiples of it, in bytes, waste nothing.
     """
 
@@ -34,7 +34,7 @@ class MissingLog:
     """Stands for a segment that should be there. Reading it raises, so that no reader passes over its offsets.
 
     Args:
-        url: of the log, for errors.
+        url: the log's URL, for errors.
         partition: its name.
         first, end: the offsets that are missing.
         where: the predicate of the message, as in "are in no segment of the archive".

@@ -139,7 +139,7 @@ class RemoteFile:
         source: reads its bytes.
         size: in bytes.
         identity: differs for each object.
-        neighbour: of this file; None for a file that is read alone.
+        neighbour: this file's neighbour; None for a file that is read alone.
     """
 
     def __init__(self, path: str, source: RangeSource, size: int, identity: int, neighbour: NextLog | None = None) -> None:
@@ -218,7 +218,7 @@ class Walk(RemoteFile):
         file: the whole log.
         source: reads its bytes.
         start, end: the range.
-        neighbour: of the file, if the range ends with it.
+        neighbour: the file's neighbour, if the range ends with it.
     """
 
     def __init__(self, file: RemoteFile, source: RangeSource, start: int, end: int, neighbour: NextLog | None) -> None:

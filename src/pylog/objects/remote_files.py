@@ -58,7 +58,7 @@ class Folders(Protocol):
         """Returns the files of a partition; none for a name that is no partition.
 
         Args:
-            name: of the directory.
+            name: the directory's name.
             local_start: base offset of the first local segment; None if there is no local one.
 
         Raises:

@@ -45,8 +45,8 @@ class TierView(NamedTuple):
     """The part of a log that was in a tier at one moment. It is small and has no secrets, so it can travel to other processes.
 
     Attributes:
-        topic_id: of the partition.
-        parts: of the log that are in the tier, in order; at least one.
+        topic_id: the partition's topic id.
+        parts: the parts of the log that are in the tier, in order; at least one.
         epochs: the log's leader epochs, ascending.
         local_start: base offset of the first local segment; None without a broker's directory.
     """
@@ -86,8 +86,8 @@ class TierFolders:
     """The partitions of a broker with remote storage. See `Folders` for the methods.
 
     Args:
-        layout: of the tier.
-        url: of the tier, for errors.
+        layout: the tier's layout.
+        url: the tier's URL, for errors.
         fs, root: the broker's log directory. Its local segments count before those of the tier.
 
     Attributes:
@@ -150,8 +150,8 @@ class RemoteOnlyFolders:
     """A tier without a broker's directory. See `Folders` for the methods.
 
     Args:
-        layout: of the tier.
-        url: of the tier, for errors.
+        layout: the tier's layout.
+        url: the tier's URL, for errors.
         topic_ids: which id counts of a topic that was deleted and created again, by topic.
 
     Attributes:
@@ -233,9 +233,9 @@ class PinnedFolders:
     """One partition as a view has it: nothing is listed. See `Folders` for the methods.
 
     Args:
-        folders: of the tier. If the broker has moved or deleted local segments since the view, they read the tier again.
-        name: of the partition.
-        view: of it.
+        folders: the tier's folders. If the broker has moved or deleted local segments since the view, they read the tier again.
+        name: the partition's name.
+        view: the view of it.
     """
 
     def __init__(self, folders: ViewedFolders, name: str, view: TierView) -> None:
@@ -270,8 +270,8 @@ def folder_of(layout: TierLayout, name: str, parts: Sequence[Served], end: int) 
     """Returns the files of a part of a log.
 
     Args:
-        layout: of the tier.
-        name: of the partition, for errors.
+        layout: the tier's layout.
+        name: the partition's name, for errors.
         parts: from `cover`.
         end: the offset after the last part.
     """

@@ -23,7 +23,7 @@ def recorded_segments(fs: FileSystem, root: str, partition: TierPartition, layou
 
     Args:
         fs, root: the broker's log directory.
-        partition: of the log.
+        partition: the log's partition.
         layout: names the objects.
 
     Returns:
@@ -40,8 +40,8 @@ def recorded_bases(fs: FileSystem, root: str, name: str, topic_id: str | None) -
 
     Args:
         fs, root: the broker's log directory.
-        name: of the partition's directory.
-        topic_id: of its topic.
+        name: the name of the partition's directory.
+        topic_id: its topic's id.
 
     Cost: as `recorded_segments`.
     """

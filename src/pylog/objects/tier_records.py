@@ -27,13 +27,13 @@ class RecordedSegment(NamedTuple):
     """A segment, as the broker's records have it.
 
     Attributes:
-        partition: of the log.
+        partition: the log's partition.
         segment_id: random, 22 characters.
         base_offset, end_offset: the first offset, and the offset after the last one.
         size: bytes of its `.log`.
         epochs: its leader epochs, ascending.
         custom: what the plugin has added; None if nothing.
-        state: of the copy.
+        state: the copy's state.
     """
 
     partition: TierPartition

@@ -52,7 +52,7 @@ def on_lineage(segment: TierSegment, epochs: Sequence[EpochEntry], log_end: int)
     """Returns whether a segment is part of the log with these leader epochs.
 
     Args:
-        segment: of the tier.
+        segment: the tier's segment.
         epochs: the log's leader epochs, ascending.
         log_end: the log end offset.
 

@@ -48,7 +48,7 @@ class Versions(Generic[T]):
     Args:
         objects: the archive.
         prefix: with a slash at its end.
-        suffix: of their names.
+        suffix: the suffix of their names.
         decode: makes a document from its bytes and its URL. Raises CorruptionError for damaged bytes.
     """
 

@@ -13,7 +13,7 @@ class Expiry(NamedTuple):
     """The deletions in one group.
 
     Attributes:
-        partition_keys: of the offsets to delete.
+        partition_keys: the partition keys of the offsets to delete.
         group: true to delete the group itself too.
     """
 

@@ -175,7 +175,7 @@ class Image:
         """Takes one record, unless it cannot be used: then it is skipped and counted.
 
         Args:
-            offset, key, value: of the record.
+            offset, key, value: the record's offset, key and value.
             producer: -1, or the id of a producer with an open transaction.
             written: there was one of the same key with a value, which was left out.
 

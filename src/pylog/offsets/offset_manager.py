@@ -56,7 +56,7 @@ class GroupView(NamedTuple):
     Attributes:
         image: the state from its records; empty if there are none.
         pending: its partitions with offsets in an open transaction.
-        directory: of the partition that has the records.
+        directory: the directory of the partition that has the records.
     """
 
     image: GroupImage

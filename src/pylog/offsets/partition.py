@@ -20,7 +20,7 @@ class OffsetsPartition(ReplayedPartition[ReplayedImage]):
     Args:
         open_log: gives the partition's log; asked again once another process has deleted it.
         directory: where its files are.
-        number: of the partition.
+        number: the partition's number.
 
     Attributes:
         directory, number: as given.

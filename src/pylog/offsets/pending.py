@@ -23,7 +23,7 @@ class PendingCommit:
     """The offsets of one group, or of one member of it, in a transaction.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         group: the group, and the member that commits.
 
     Raises:
@@ -59,7 +59,7 @@ class PendingCommit:
 
         Args:
             batch: the numbers of the transaction's batch.
-            durability: of the append.
+            durability: the append's durability.
             check: called under the lock of the group's partition. Nothing is appended if it raises.
 
         Returns:

@@ -23,7 +23,7 @@ class KeyedImage(Protocol):
         """Takes a record. Returns False if it cannot be used, so that the last usable record of its key counts.
 
         Args:
-            offset, key, value: of the record.
+            offset, key, value: the record's offset, key and value.
             written: whether there was a record of the same key with a value, which was left out.
         """
         ...
@@ -45,7 +45,7 @@ def replay(image: Image, frames: Iterable[pa.RecordBatch], ends: Iterable[Transa
     """Adds records to an image, and the markers among them. Records that cannot be used are skipped and counted.
 
     Args:
-        image: of the partition.
+        image: the partition's image.
         frames: the records, with the columns offset, key, value and producer_id.
         ends: the markers.
     """
@@ -81,7 +81,7 @@ def take_last_of_each_key(image: KeyedImage, frame: pa.RecordBatch) -> None:
     Cost: some 0.1 µs a record, and 1 µs a key.
 
     Args:
-        image: of the partition.
+        image: the partition's image.
         frame: the records, with the columns offset, key and value.
     """
     frame = _without_null_keys(image, frame)

@@ -290,7 +290,7 @@ def format_empty_group(protocol_type: str, generation: int, timestamp: int) -> b
     """Returns the value of a group's record, in version 3, as its coordinator writes it when the last member has left.
 
     Args:
-        protocol_type: of the members that it had.
+        protocol_type: the protocol type of the members that it had.
         generation: the number after theirs.
         timestamp: since when it is empty, in milliseconds.
 

@@ -19,7 +19,7 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
     """Opens the partitions of `__consumer_offsets`, creates the topic, and finds the partition of a group.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         config: options of the topic.
         fs: the store's.
     """

@@ -31,7 +31,7 @@ class Columns(NamedTuple):
     Attributes:
         batch: the records.
         sizes: the largest size of each record in a batch, in bytes.
-        futures: of the records; empty if they came as a table.
+        futures: the futures of the records; empty if they came as a table.
     """
 
     batch: pa.RecordBatch

@@ -60,13 +60,13 @@ class Outcome:
     """The outcome of a batch: appended, or failed.
 
     Attributes:
-        topic, partition: of the batch.
+        topic, partition: the batch's topic and partition.
         base_offset: the offset of its first record.
-        timestamp: of records without their own; of all records if the topic uses LogAppendTime.
+        timestamp: the timestamp of records without their own, or of all records if the topic uses LogAppendTime.
         stamped: true if the topic uses LogAppendTime.
-        durability: of the acknowledgement.
+        durability: the acknowledgement's durability.
         error: why it was not acknowledged, or None.
-        observed: of a failed batch, the indexes of the records whose outcome was checked.
+        observed: the indexes of a failed batch's records whose outcome was checked.
     """
 
     topic: str = ""

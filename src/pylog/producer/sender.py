@@ -181,7 +181,7 @@ class Sender:
         """Appends the rows of a table in the calling thread, after all records taken before.
 
         Args:
-            route: of the topic.
+            route: the topic's route.
             table: as for `Producer.send_arrow`.
             whole: true to append the rows of each partition as one batch, whatever `batch_size` is.
         """

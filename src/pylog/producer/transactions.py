@@ -37,7 +37,7 @@ class _Open:
 
     Attributes:
         transaction: the transaction.
-        futures: of the records, in the order of the calls.
+        futures: the futures of the records, in the order of the calls.
         size: the bytes that they count for.
         added: by partition, the futures of the records that `transaction` has taken.
         added_at: the timestamp of those that have none of their own.

@@ -170,7 +170,7 @@ def check_between(records: list[LegacyRecord], before: int, last: int) -> None:
     """Checks that the records of an entry are after the batch before, and not after the offset of the entry.
 
     Args:
-        records: of the entry.
+        records: the entry's records.
         before: the last offset of the batch before; -1 for none.
         last: the offset of the entry.
 

@@ -153,7 +153,7 @@ def digest_and_indexes_of(segment: LogSegment, end: int, interval_bytes: int) ->
     Args:
         segment: the active one.
         end: in bytes, after a batch.
-        interval_bytes: of the marks and of the indexes.
+        interval_bytes: the distance of the marks, and of index entries, in bytes.
 
     Raises:
         CorruptionError: there are no whole batches up to `end`.

@@ -44,7 +44,7 @@ class CommitOptions:
 
     Attributes:
         create_topics, partitions: whether missing topics are created, and with how many partitions.
-        durability: of the append; the topic's or the store's by default.
+        durability: the append's durability; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
         transactional: whether all rows are in one transaction; None for a micro-batch if the directory can have transactions.
     """

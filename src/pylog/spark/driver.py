@@ -28,7 +28,7 @@ class Driver:
     """The half of a streaming read that stays on the driver.
 
     Args:
-        options: of the read.
+        options: the read's options.
         clock: for `maxTriggerDelay`.
     """
 
@@ -137,7 +137,7 @@ class Driver:
         """Cuts a micro-batch into slices.
 
         Args:
-            start, end: of the micro-batch.
+            start, end: the start and end of the micro-batch.
 
         Raises:
             OffsetOutOfRangeError: records of it were deleted, unless `failOnDataLoss` is false.
@@ -177,7 +177,7 @@ class Driver:
         """Commits the end of a micro-batch for the group, if there is one, except for partitions deleted since.
 
         Args:
-            end: of a micro-batch that is done.
+            end: the end of a micro-batch that is done.
 
         Raises:
             PylogError: the store cannot be written.

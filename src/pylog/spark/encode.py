@@ -55,7 +55,7 @@ class TaskRows:
     """The rows of one task.
 
     Args:
-        options: of the job.
+        options: the job's options.
         staging: the task's file.
         clock: for rows without a timestamp.
     """

@@ -53,7 +53,7 @@ def ranges(
     """Returns the ranges that a micro-batch reads, and the losses.
 
     Args:
-        start, end: of the micro-batch.
+        start, end: the start and end of the micro-batch.
         seen: the partitions as they are now.
         dropped: the partitions of the checkpoint that the query's options no longer name, as they may be there still.
     """
@@ -124,9 +124,9 @@ def is_news(ends: Mapping[TopicPartition, int], start: StreamOffset, ids: Mappin
     """Returns whether a micro-batch that ends there has anything to read or to report.
 
     Args:
-        ends: of the micro-batch.
-        start: of the micro-batch.
-        ids: of the topics now.
+        ends: the ends of the micro-batch.
+        start: the start of the micro-batch.
+        ids: the topics' current ids.
 
     >>> part = TopicPartition("a", 0)
     >>> is_news({part: 7}, StreamOffset({part: 7}), {})

@@ -165,7 +165,7 @@ class StreamOptions(SourceOptions):
     """The options of one streaming read; `stream_options` makes them.
 
     Attributes:
-        limits: of one micro-batch.
+        limits: the limits of one micro-batch.
         group: for which each micro-batch's end is committed, if any.
     """
 

@@ -191,7 +191,7 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
     Args:
         limit: a start or an end.
         partitions: that are read.
-        name: of the option.
+        name: the option's name.
 
     Raises:
         InvalidArgumentError: it names others, or not all.

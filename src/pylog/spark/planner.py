@@ -51,9 +51,9 @@ class LogSlice(InputPartition):
         directory: the log directory that has the partition.
         topic, partition: which partition.
         start, end: offsets.
-        topic_id: of the planned topic, to recognise another one of the same name; None if it has none.
+        topic_id: the id of the planned topic, to recognise another one of the same name; None if it has none.
         cut: the partition in a snapshot, whose records are read; None without a snapshot.
-        version: of the manifest that the plan was made with, if the directory is the URL of an archive; else None.
+        version: the version of the manifest that the plan was made with, if the directory is the URL of an archive; else None.
         tier: what the plan found of it in a broker's remote tier; None if nothing is there.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
@@ -125,7 +125,7 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     it cuts a partition. Opens a log only for transactions and times. Reads records only for a start or an end by time.
 
     Args:
-        options: of the read.
+        options: the read's options.
         pruning: the ranges that the query's predicates leave.
 
     Returns:
@@ -165,7 +165,7 @@ def pin(part: LogSlice, root: Root, options: SourceOptions) -> None:
     Args:
         part: the slice.
         root: its log directory.
-        options: of the read.
+        options: the read's options.
     """
     part.version, view = root.version(part.topic_partition), root.tier_view(part.topic_partition)
     reads_on = options.scan.isolation_level == "read_committed" or part.cut is not None
@@ -258,11 +258,11 @@ def extent_between(
     """Returns a range of a partition, split where it has more bytes than one task should read.
 
     Args:
-        outline: of the partition.
+        outline: the partition's outline.
         log_dir: its log directory.
         partition: which.
         start, end: offsets within the log; nothing is read where the end is not above the start.
-        options: of the read.
+        options: the read's options.
     """
     if start >= end:
         return Extent(log_dir, partition, 0, ())
@@ -344,8 +344,8 @@ def slices(
     Args:
         outlined: refreshes a partition that `minPartitions` splits further.
         extents: the ranges to read; empty ones need no task.
-        options: of the read.
-        ids: of the topics, as far as they have any.
+        options: the read's options.
+        ids: the topics' ids, as far as they have any.
         cuts: the partitions in a snapshot, if one is read.
 
     Raises:

@@ -60,7 +60,7 @@ class PushdownReader(PylogReader):
     """`PylogReader`, with predicates taken before the read is planned.
 
     Args:
-        options: of the read.
+        options: the read's options.
     """
 
     def __init__(self, options: ReadOptions) -> None:

@@ -40,7 +40,7 @@ def tiered_directory(path: str, access: Access) -> TieredDirectory | None:
 
     Args:
         path: the broker's log directory, or the URL of the tier to read the tier alone.
-        access: of the read.
+        access: the read's access.
     """
     tier = access.opened_tier()
     if tier is None:

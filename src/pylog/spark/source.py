@@ -108,7 +108,7 @@ class PylogDataSource(DataSource):
         """Returns a writer for one batch job.
 
         Args:
-            schema: of the rows.
+            schema: the schema of the rows.
             overwrite: true to replace existing records, which is refused.
 
         Raises:
@@ -133,7 +133,7 @@ class PylogReader(DataSourceReader):
     """Plans a batch read on the driver, and reads its slices on the executors.
 
     Args:
-        options: of the read.
+        options: the read's options.
     """
 
     def __init__(self, options: ReadOptions) -> None:

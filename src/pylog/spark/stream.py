@@ -33,7 +33,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads their slices on the executors.
 
     Args:
-        options: of the read.
+        options: the read's options.
         clock: for `maxTriggerDelay`.
     """
 

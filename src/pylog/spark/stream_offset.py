@@ -34,7 +34,7 @@ class StreamOffset:
 
     Attributes:
         positions: the offset of the next record to read, by partition.
-        ids: of the topics, as far as they have any.
+        ids: the topics' ids, as far as they have any.
         origin: where the stream began, at the end of its first micro-batch; None elsewhere.
 
     >>> StreamOffset({TopicPartition("orders", 0): 7}, {"orders": "Q3BOAAABTqe9kBAvQ3BOAA"}).to_json()

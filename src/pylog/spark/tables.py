@@ -42,8 +42,8 @@ def carrying(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Returns the schema with the options in it.
 
     Args:
-        schema: of the table.
-        options: of the table.
+        schema: the table's schema.
+        options: the table's options.
     """
     first, *others = schema.fields
     metadata = {_METADATA: json.dumps(dict(options))}
@@ -68,7 +68,7 @@ class WriteTarget(NamedTuple):
     """Where a write goes.
 
     Attributes:
-        options: of the write.
+        options: the write's options.
         of_table: they are those of the table that the columns of the rows carry, which is the one to insert into unless the rows
             were read from a table: then it may be that one.
     """
@@ -84,7 +84,7 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
     that was created from a table has its options too, but may be written elsewhere.
 
     Args:
-        schema: of the rows; inserted rows have the metadata of the table's columns.
+        schema: the schema of the rows; inserted rows have the metadata of the table's columns.
         options: that Spark gives for this write.
 
     Raises:

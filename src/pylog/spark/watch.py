@@ -36,7 +36,7 @@ class PartitionsSeen:
     Attributes:
         log_dirs: each partition's log directory.
         starts, ends: the range of offsets that could be read.
-        ids: of the topics, as far as they have any.
+        ids: the topics' ids, as far as they have any.
     """
 
     log_dirs: Mapping[TopicPartition, str]
@@ -63,7 +63,7 @@ class PartitionTracker:
     """Tracks the partitions that a query reads. Not thread-safe.
 
     Args:
-        options: of the query.
+        options: the query's options.
         clock: says when to read the objects of an archive or a tier again.
     """
 

@@ -131,8 +131,8 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
     """Refuses rows that cannot be records; columns of other names than a record has are left out, as in the Kafka connector.
 
     Args:
-        schema: of the rows.
-        options: of the job.
+        schema: the schema of the rows.
+        options: the job's options.
 
     Raises:
         InvalidArgumentError: no `value`, no topic, or a column of a wrong type.

@@ -53,7 +53,7 @@ class _StagingWriter:
     """What batch and streaming writers share.
 
     Args:
-        options: of the job.
+        options: the job's options.
     """
 
     def __init__(self, options: WriteOptions) -> None:

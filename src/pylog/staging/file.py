@@ -76,7 +76,7 @@ class StagingFile:
 
     Args:
         fs, root: the store's.
-        name: of the new file.
+        name: the name of the new file.
 
     Attributes:
         keyless: the topics with a record that has no key: a compacted one takes no such record. For the caller to fill.

@@ -56,7 +56,7 @@ class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         topic, partition: which.
-        end_offset: of its log when this was decided: no record of the micro-batch is below.
+        end_offset: the end offset of its log when this was decided: no record of the micro-batch is below.
         records: how many of them the micro-batch has; said when it is done.
     """
 
@@ -70,7 +70,7 @@ class IntendedTransaction(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """The transaction that a micro-batch is written in. It has what another process needs to complete it.
 
     Attributes:
-        producer_id, producer_epoch: of its batches.
+        producer_id, producer_epoch: the producer id and producer epoch of its batches.
         timestamp_type: `CreateTime` or `LogAppendTime`; None is the topic's.
     """
 

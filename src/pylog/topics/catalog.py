@@ -44,10 +44,10 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `pylog.json`.
 
     Attributes:
-        version: of the file's format.
+        version: the version of the file's format.
         topics: by name.
         deleting: partition directories whose deletion was decided and may not be done, with the names that they get for it.
-        crc32c: of all that, so that no flipped bit of a retention time deletes anything; eight hexadecimal digits.
+        crc32c: the checksum of all that, so that no flipped bit of a retention time deletes anything; eight hexadecimal digits.
     """
 
     version: int = _VERSION

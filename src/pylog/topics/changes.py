@@ -44,7 +44,7 @@ class TopicChanges:
 
     Args:
         fs, root: the log directory.
-        locks: of the process there.
+        locks: the process's locks there.
         checkpoints: the checkpoints that a deleted partition is removed from.
 
     Attributes:
@@ -127,7 +127,7 @@ class TopicChanges:
         ones when this returns.
 
         Raises:
-            StoreLockedError, StorageFailedError: of one partition, when all others are done.
+            StoreLockedError, StorageFailedError: raised for one partition, when all others are done.
         """
         for_each_partition(partial(self._announce, TopicPartition(topic.name, number)) for number in topic.partition_ids)
 

@@ -151,7 +151,7 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
 
     Args:
         topic: as it is.
-        options: of `TopicConfig` by name; None is the option's default.
+        options: options of `TopicConfig` by name; None is the option's default.
 
     Raises:
         InvalidArgumentError: no such option or value; or the store has only some of the topic's partitions: an entry would have

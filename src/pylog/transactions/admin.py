@@ -233,7 +233,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         """Aborts hanging transactions: each gets an ABORT marker, with the epoch after that of its records.
 
         Args:
-            hanging: of `find_hanging`; by default, all that it returns now.
+            hanging: results of `find_hanging`; by default, all that it returns now.
 
         Returns:
             Those that this call has ended. Another process may have ended some of them.
@@ -371,7 +371,7 @@ def transaction_admin(
     """Creates the administration of a store's transactions, for `Store.transactions`.
 
     Args:
-        manager, config: of the store.
+        manager, config: the store's manager and config.
         writing: gives the store's `TransactionManager`; raises ReadOnlyError if the store is open for reading.
     """
     made = TransactionAdmin.__new__(TransactionAdmin)

@@ -26,7 +26,7 @@ def transaction_findings(admin: TransactionAdmin, manager: LogManager) -> list[F
     """Returns what the states of transactional ids say against the logs. Never raises for damage, which has its own findings.
 
     Args:
-        admin, manager: of the store.
+        admin, manager: the store's admin and manager.
 
     Cost: one refresh of each partition.
     """

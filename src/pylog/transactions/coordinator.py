@@ -45,8 +45,8 @@ class TransactionCoordinator:
     """Begins, decides and finishes the transactions of a store, and those that dead processes have left.
 
     Args:
-        manager, clock: of the store.
-        config: of the store.
+        manager, clock: the store's manager and clock.
+        config: the store's config.
         owners: knows which transactions belong to processes that live.
 
     Attributes:

@@ -46,7 +46,7 @@ class TransactionDeadlines:
         """Returns the transactions that have been open for their timeout, as this observer has seen it.
 
         Args:
-            states: of all ids that are open; others are ignored.
+            states: the states of all ids that are open; others are ignored.
             now: the observer's monotonic clock, in seconds.
         """
         gap = 0.0 if self._looked is None else max(0.0, min(now - self._looked, self._longest_gap))
@@ -68,7 +68,7 @@ def why_due(state: TransactionMetadata, *, owner_lives: bool, is_overdue: bool, 
     """Returns why an open transaction is due to be aborted by another process; None if it is not.
 
     Args:
-        state: of the id.
+        state: the id's state.
         owner_lives: whether the owner's byte is locked.
         is_overdue: whether an observer has seen it open for its timeout (`TransactionDeadlines`).
         now_ms: the wall clock. Only transactions that a broker has opened are judged by it.

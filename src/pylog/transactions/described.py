@@ -18,15 +18,15 @@ class TransactionDescription:
 
     Attributes:
         transactional_id: the id.
-        producer_id, producer_epoch: of its batches.
+        producer_id, producer_epoch: the producer id and producer epoch of its batches.
         state: Kafka's name of it: "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit" or "CompleteAbort".
         timeout_ms: how long a transaction of the id may stay open.
         start_timestamp_ms: when the open or last transaction began; None before the first one.
         last_update_timestamp_ms: when the state was written.
         duration_ms: how long the transaction has been open or prepared; None if there is none.
         partitions: the partitions that the open or prepared transaction writes to, sorted.
-        owner: of the open or prepared transaction: "alive" or "dead" for a process of pylog, "broker" for a client of a Kafka
-            broker, "unknown" if the locks do not tell. None if no transaction is open.
+        owner: the owner of the open or prepared transaction: "alive" or "dead" for a process of pylog, "broker" for a client
+            of a Kafka broker, "unknown" if the locks do not tell. None if no transaction is open.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -57,10 +57,10 @@ class OpenTransactionDescription:
 
     Attributes:
         topic_partition: where it is open.
-        producer_id, producer_epoch: of its records.
-        coordinator_epoch: of the producer's last marker in the partition; -1 if none is known.
-        start_offset: of its first record. Readers with `read_committed` stop there.
-        last_timestamp_ms: of its producer's last batch in the partition.
+        producer_id, producer_epoch: the producer id and producer epoch of its records.
+        coordinator_epoch: the coordinator epoch of the producer's last marker in the partition; -1 if none is known.
+        start_offset: the start offset of its first record. Readers with `read_committed` stop there.
+        last_timestamp_ms: the timestamp of its producer's last batch in the partition.
         duration_ms: how long it has been open; for a hanging one, how long its producer has appended nothing.
         transactional_id: the id that has the producer id; None if no id has it.
         state: Kafka's name of the state of that id; None without one.
@@ -96,8 +96,8 @@ def described(state: TransactionMetadata, owner: Owner | None, now_ms: int) -> T
     """Returns the description of a state.
 
     Args:
-        state: of an id.
-        owner: of its open or prepared transaction.
+        state: an id's state.
+        owner: the owner of its open or prepared transaction.
         now_ms: the wall clock.
     """
     start = None if state.start_timestamp_ms == NO_TIMESTAMP else state.start_timestamp_ms

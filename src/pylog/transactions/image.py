@@ -39,7 +39,7 @@ class StateEntry:
 
     Attributes:
         record_offset: in `__transaction_state`.
-        value: of the record.
+        value: the record's value.
         producer_id: that of the value; -1 if the value cannot be read.
         status: number of the state; -1 if the value cannot be read.
         fault: why the value cannot be read; None if it can.
@@ -157,8 +157,8 @@ class TransactionsImage:
         """Takes one record. Returns False if its key cannot be used: then it is skipped and counted.
 
         Args:
-            offset, key, value: of the record.
-            written: of no meaning here; see `KeyedImage`.
+            offset, key, value: the record's offset, key and value.
+            written: has no meaning here; see `KeyedImage`.
         """
         try:
             name = parse_key(key or b"")

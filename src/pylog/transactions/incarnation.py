@@ -49,13 +49,13 @@ class Incarnation:
         transactional_id: the id.
         timeout_ms: how long its transactions may stay open, in milliseconds.
         owner_byte: the byte of `pylog.lock` that shows that the owner lives.
-        manager, offsets, coordinator: of the store.
+        manager, offsets, coordinator: the store's manager, offsets and coordinator.
 
     Attributes:
         transactional_id: as given.
         owner_byte: as given.
         is_anonymous: true if callers have given no id, so that no newer instance fences this one.
-        clock, path: of the store.
+        clock, path: the store's clock and path.
         current: the last transaction of the id in this store.
     """
 

@@ -37,9 +37,9 @@ class TransactionManager:
     """The transactions of a store.
 
     Args:
-        manager, offsets, clock: of the store.
-        config: of the store.
-        durability: of transactions without a durability of their own.
+        manager, offsets, clock: the store's manager, offsets and clock.
+        config: the store's config.
+        durability: the durability of transactions without a durability of their own.
 
     Attributes:
         coordinator: the steps of the protocol.

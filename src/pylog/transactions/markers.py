@@ -20,7 +20,7 @@ class Marker(NamedTuple):
     """A marker to append.
 
     Attributes:
-        producer_id, epoch: of the marker.
+        producer_id, epoch: the marker's producer id and epoch.
         is_commit: true for COMMIT, false for ABORT.
         is_orphans: true if it ends another transaction than the prepared one: an orphan of an earlier epoch.
     """
@@ -77,7 +77,7 @@ def judge(state: TransactionMetadata | None, found: ProducerIdAndEpoch, partitio
     """Returns what an open transaction is. It was seen before the state was read: another order may judge wrongly.
 
     Args:
-        state: of the id that has the producer id, or had it before its current one; None if there is none.
+        state: the state of the id that has the producer id, or had it before its current one; None if there is none.
         found: producer id and epoch of the open transaction.
         partition: where it is open.
     """

@@ -103,18 +103,18 @@ class TransactionMetadata(msgspec.Struct, frozen=True):
 
     Attributes:
         transactional_id: the id.
-        producer_id: of the id's batches.
-        producer_epoch: of the next batches if there is no prepared transaction, else of the markers. -1 for none.
+        producer_id: the producer id of the id's batches.
+        producer_epoch: the epoch of the next batches, or, of a prepared transaction, of the markers. -1 for none.
         timeout_ms: how long a transaction may stay open.
-        state: of the id.
+        state: the id's state.
         partitions: those that the transaction may have batches in; once it is prepared, those that need a marker.
         last_update_timestamp_ms: time of the record.
         start_timestamp_ms: when the last transaction began; -1 before the first one.
         previous_producer_id: the producer id before this one, -1 for none. Brokers from 4.0 repeat the current one.
-        next_producer_id: of a prepared transaction whose epoch is the last one: the producer id after it. -1 for none.
+        next_producer_id: the producer id after a prepared transaction whose epoch is the last one. -1 for none.
         next_producer_epoch: a field of Kafka 4.3, which it leaves at -1.
         client_transaction_version: 2 if each transaction has an epoch of its own, else 0 or 1 (KIP-890).
-        owner: of an open or prepared transaction of pylog; None for a broker's, and for all other states.
+        owner: the owner of an open or prepared transaction of pylog; None for a broker's, and for all other states.
     """
 
     transactional_id: str

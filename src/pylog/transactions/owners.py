@@ -21,8 +21,8 @@ def lives_elsewhere(fs: FileSystem, root: str, byte: int) -> bool | None:
     """Returns whether an owner lives, for a store that is open for reading and has no lock file. Cost: three system calls.
 
     Args:
-        fs, root: of the directory.
-        byte: of the owner.
+        fs, root: the directory's file system and path.
+        byte: the owner's byte in the lock file.
 
     Returns:
         None if it cannot be found out: this user may not read the lock file, or an exclusive store holds all bytes.

@@ -88,7 +88,7 @@ class _PendingOffset(NamedTuple):
     """An offset that an open transaction would commit.
 
     Attributes:
-        record_offset: of its record.
+        record_offset: the offset of its record.
         transaction: the open transaction. Its producer id alone would not do: the next transaction of an id has the same one.
         log: the partition of `__consumer_offsets` in which the transaction is open.
         partition, committed: the offset.
@@ -114,7 +114,7 @@ class SnapshotTaker:
     It has images of its own of the internal topics: those of the writers are locked while they append.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         transactions, offsets: the store's options.
     """
 

@@ -55,9 +55,9 @@ class StagedTransactions:
     """The transactions of Spark jobs.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         coordinator: the steps of the protocol.
-        owners: of transactions, in this store.
+        owners: the owners of this store's transactions.
         timeout_ms: how long such a transaction may stay open while its driver lives, in milliseconds.
     """
 
@@ -238,7 +238,7 @@ class StagedTransactions:
         """Completes the micro-batch of a dead driver, instead of aborting its transaction.
 
         Args:
-            state: of an id with an open transaction that is due to be aborted.
+            state: the state of an id with an open transaction that is due to be aborted.
 
         Returns:
             False if it is not the transaction of a micro-batch whose rows exist: it must be aborted.

@@ -105,7 +105,7 @@ def begin(
         current: the id's last state.
         mine: producer id and epoch of the incarnation.
         partitions: those known so far.
-        owner: of the transaction.
+        owner: the transaction's owner.
         now_ms: its start.
 
     Raises:

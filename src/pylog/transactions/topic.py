@@ -134,7 +134,7 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
         """Returns the transactions that are decided to commit and may lack markers, and whether a power loss would keep that.
 
         Args:
-            image: of this partition, which the caller has locked.
+            image: the image of this partition, which the caller has locked.
         """
         found = {}
         for name in image.undecided():
@@ -175,7 +175,7 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
     """Kafka's TransactionStateManager: the states of all transactional ids.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
         config: options of the topic.
         clock: for the times of records.
     """

@@ -59,7 +59,7 @@ def made_application(
     """Returns the window on a store as an ASGI application.
 
     Args:
-        watch: of the store.
+        watch: the store's watch.
         token: that requests must have; None for none, if the application around it asks for one.
         hosts: names under which the pages may be asked for; None for all, if the application around it checks them.
         writing: opens the store for a change; None for a window that only reads.
@@ -72,7 +72,7 @@ class _Application:
     """Answers requests.
 
     Args:
-        watch: of the store.
+        watch: the store's watch.
         window: the pages.
         writing: opens the store for a change.
     """

@@ -35,7 +35,7 @@ def batch_facts(log: PartitionLog, offset: int) -> dict[str, str]:
 
     Args:
         log: the partition.
-        offset: of the record, which was read, so that the batch's CRC is right.
+        offset: the record's offset. The record was read, so the batch's CRC is right.
 
     Raises:
         PylogError: the batch cannot be read.

@@ -33,7 +33,7 @@ class Beginning:
     """Makes the first observation in a thread. Methods may be called from any thread.
 
     Args:
-        manager, offsets: of the store.
+        manager, offsets: the store's manager and offsets.
     """
 
     def __init__(self, manager: LogManager, offsets: OffsetManager) -> None:

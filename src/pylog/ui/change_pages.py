@@ -18,7 +18,7 @@ def form(
     """Returns the form of a change, and its plan if it has one.
 
     Args:
-        frame: of the page.
+        frame: the page's frame.
         name, change: the change.
         fields: as they were filled in.
         plan: what it would do; None if a field is missing.

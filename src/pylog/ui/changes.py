@@ -66,7 +66,7 @@ class WindowChange:
     """A change.
 
     Attributes:
-        title: of its page.
+        title: its page's title.
         fields: names with labels, of the form.
         plan: returns what it would do. Changes nothing.
         make: makes it, and returns what was done.

@@ -24,7 +24,7 @@ def health(
     """Returns the page.
 
     Args:
-        frame: of the page.
+        frame: the page's frame.
         verified: the verification.
         opened: the open transactions, for which readers of committed records wait.
         noted: facts about the directory: each has a name and a sentence.

@@ -57,9 +57,9 @@ class PageFrame:
         """Returns a whole page.
 
         Args:
-            title: of the page.
+            title: the page's title.
             current: the entry of the navigation that it belongs to.
-            content: of the page.
+            content: the page's content.
             live: true to refresh it by itself.
         """
         pages = [(each, self.url(each.lower())) for each in ("Topics", "Groups", "Health")]

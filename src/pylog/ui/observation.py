@@ -35,10 +35,10 @@ class TierSeen:
 
     Attributes:
         local_start: the smallest offset on the disk.
-        local_bytes: of the records on the disk.
+        local_bytes: bytes of the records on the disk.
         archived_end: the offset after the last archived record.
-        archived_bytes: of the records in the archive.
-        waiting_bytes: of sealed segments that are not archived yet.
+        archived_bytes: bytes of the records in the archive.
+        waiting_bytes: bytes of sealed segments that are not archived yet.
         waiting_since_ms: the last append to the first of these; -1 without any.
         failure: the reason why this process could not archive; None if there is none.
     """
@@ -168,12 +168,12 @@ class Observation:
     """A store at one moment.
 
     Attributes:
-        path: of the store.
+        path: the store's path.
         at_ms: when it was observed, in milliseconds since 1970.
         topics, groups: by name.
         unreadable_groups: names of groups whose records cannot be read.
         free: bytes that are free on the disk; None if that is not known.
-        lags: of each group, its lag in each observation since the window was opened.
+        lags: each group's lag in each observation since the window was opened.
         holder: what has the directory open for writing: "a broker", "a writer" or `THIS_PROCESS`; empty if nothing has.
         growth: bytes that the store has grown a second since the window was opened; None at the first observation.
         fresh_s: how long pages show this observation, in seconds.

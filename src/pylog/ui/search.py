@@ -46,7 +46,7 @@ class SearchPage:
         rows: in the direction of the search.
         cursor: where the next page begins: by partition, the next offset, or the offset after it backwards.
         searched: offsets that were read or passed over.
-        read_bytes: of the records that were read, without compression.
+        read_bytes: bytes of the records that were read, without compression.
         left: offsets that are not searched yet.
         is_done: true if all offsets are searched.
         reached_ms: the timestamp of the last record that was read, or -1.
@@ -126,9 +126,9 @@ def search(
     Args:
         logs: the partitions to search, by number.
         query: what to look for.
-        cursor: of the page before; for the first page, where to begin in each partition.
+        cursor: the cursor of the page before; for the first page, where to begin in each partition.
         clock: limits the time.
-        rows: of a page, at most.
+        rows: the most rows of a page.
         ends: where the search ends in each partition; None for the ends of the logs.
 
     Raises:

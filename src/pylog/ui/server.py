@@ -53,7 +53,7 @@ class WindowServer:
     """Serves a window until it is closed. A context manager.
 
     Args:
-        watch: of the store.
+        watch: the store's watch.
         host: the address to listen on. One that other machines can reach needs a token that was chosen by the caller.
         port: the port; 0 for any free one; None for the first free one from 8055 on.
         token: that requests must have; None makes one at random.

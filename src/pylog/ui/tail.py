@@ -33,7 +33,7 @@ def tail(logs: Mapping[int, PartitionLog], cursor: Mapping[int, int]) -> Tail:
 
     Args:
         logs: the partitions, by number.
-        cursor: of the last call. A partition without one begins a page before its end.
+        cursor: the cursor of the last call. A partition without one begins a page before its end.
 
     Cost: one refresh of each partition, and at most 100 records of each that has new ones.
     """

@@ -26,8 +26,8 @@ def take(manager: LogManager, offsets: OffsetManager, observer: GroupObserver, b
     """Takes an observation.
 
     Args:
-        manager, offsets: of the store.
-        observer: of its groups, at the beginning of an observation.
+        manager, offsets: the store's manager and offsets.
+        observer: the observer of its groups when an observation begins.
         before: the observation before, for rates.
 
     Raises:

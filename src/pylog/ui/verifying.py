@@ -47,7 +47,7 @@ class Verifying:
     """Verifies a store when asked. Methods may be called from any thread.
 
     Args:
-        manager: of the store.
+        manager: the store's manager.
     """
 
     def __init__(self, manager: LogManager) -> None:

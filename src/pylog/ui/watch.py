@@ -38,7 +38,7 @@ class Watch:
     """Observes a store. Methods may be called from any thread.
 
     Args:
-        manager, offsets: of the store.
+        manager, offsets: the store's manager and offsets.
         transactions: returns the administration of its transactions.
         metrics: returns the metrics for a client with this `Accept` header, and their media type.
 

@@ -50,7 +50,7 @@ class Page(NamedTuple):
     Attributes:
         html: makes the page.
         data: makes the same as an object for JSON.
-        status: of HTTP.
+        status: the HTTP status.
     """
 
     html: Callable[[PageFrame], str]
@@ -62,7 +62,7 @@ class Window:
     """The pages of a store.
 
     Args:
-        watch: of the store.
+        watch: the store's watch.
         hide_values: true to show sizes in the place of values.
 
     Attributes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MOST_WORDS: Final = 40  # of a sentence
+FRAGMENT: Final = re.compile(r"(?m)^\s+\*{0,2}\w+(?:, \*{0,2}\w+)*: of \w+")  # in a list of arguments or attributes
 
 
 PATTERNS: Final = {
@@ -124,6 +125,8 @@ def hits_in(path: Path) -> Iterator[Hit]:
     """Yields what the patterns find in a file of Python or Markdown."""
     source = path.read_text()
     for line, text in prose_of_python(source) if path.suffix == ".py" else prose_of_markdown(source):
+        for found in FRAGMENT.finditer(text):
+            yield Hit(line, "a description that begins with `of`, without its noun", found[0].strip())
         for name, pattern in PATTERNS.items():
             for found in pattern.finditer(_without_code(text)):
                 yield Hit(line, name, found[0].strip())

@@ -220,7 +220,7 @@ class AIOKafkaAdminClient:
             validate_only: true to create nothing.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidPartitionsError: of the first topic that fails.
+            UnknownTopicOrPartitionError, InvalidPartitionsError: raised for the first topic that fails.
         """
         done = await self._ask(KafkaAdminClient.create_partitions, topic_partitions, validate_only=validate_only)
         return Response(topic_errors=[(each["name"], each["error_code"], each["error_message"]) for each in done["results"]])
@@ -231,7 +231,7 @@ class AIOKafkaAdminClient:
         """Deletes the first records of partitions. Returns their first offsets.
 
         Raises:
-            UnknownTopicOrPartitionError, OffsetOutOfRangeError: of the first partition that fails.
+            UnknownTopicOrPartitionError, OffsetOutOfRangeError: raised for the first partition that fails.
         """
         wanted = {partition: each.before_offset for partition, each in records_to_delete.items()}
         done = await self._ask(KafkaAdminClient.delete_records, wanted)

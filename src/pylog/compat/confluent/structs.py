@@ -71,7 +71,7 @@ class Message:
     """A record that was read or appended, or the end of a partition.
 
     Args:
-        topic, partition, offset: of the record.
+        topic, partition, offset: the record's topic, partition and offset.
         key, value, headers: the record's.
         timestamp: kind and milliseconds.
         error: None for a record.

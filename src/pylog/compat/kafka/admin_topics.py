@@ -87,7 +87,7 @@ class TopicsOfAdmin:
 
         Raises:
             ValueError: nothing to create. TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError,
-            InvalidConfigurationError: of the first topic that fails; the others are created.
+            InvalidConfigurationError: raised for the first topic that fails; the others are created.
         """
         if validate_only and wait_for_metadata:
             raise ValueError("validate_only and wait_for_metadata exclude each other")
@@ -132,7 +132,7 @@ class TopicsOfAdmin:
             raise_errors: as for `create_topics`.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidPartitionsError: of the first topic that fails.
+            UnknownTopicOrPartitionError, InvalidPartitionsError: raised for the first topic that fails.
         """
 
         def grow(wanted: NewTopic) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class TopicsOfAdmin:
             raise_errors: as for `create_topics`.
 
         Raises:
-            UnknownTopicOrPartitionError: of the first topic that does not exist.
+            UnknownTopicOrPartitionError: raised for the first topic that does not exist.
         """
 
         def delete(wanted: NewTopic) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class TopicsOfAdmin:
 
         Raises:
             TypeError: an offset is no int.
-            UnknownTopicOrPartitionError, OffsetOutOfRangeError: of the first partition that fails.
+            UnknownTopicOrPartitionError, OffsetOutOfRangeError: raised for the first partition that fails.
         """
         found = {}
         wanted = dict(records_to_delete or {})

@@ -241,7 +241,7 @@ class ACLFilter:
     """Rules to look for.
 
     Attributes:
-        principal, host, operation, permission_type, resource_pattern: of the rules.
+        principal, host, operation, permission_type, resource_pattern: the fields of the rules.
     """
 
     principal: str | None

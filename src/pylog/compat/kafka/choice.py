@@ -177,7 +177,7 @@ def subscription_of(
     Args:
         cluster: the store.
         topics: names of topics; none with a pattern.
-        pattern: of names.
+        pattern: a pattern of names.
         may_create: true if missing topics may be created.
     """
     exist = [cluster.create_on_demand(topic, allowed=may_create) for topic in sorted(topics)]

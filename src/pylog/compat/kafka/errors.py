@@ -182,8 +182,8 @@ def made(names: dict[str, Any], name: str, bases: tuple[type[KafkaError], ...], 
 
     Args:
         names: the module's.
-        name: of the class.
-        bases: of the class.
+        name: the name of the class.
+        bases: the bases of the class.
         errno: Kafka's number of the error.
     """
     words = re.sub("(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("Error"))

@@ -17,7 +17,7 @@ class MetricName:
         name: what it measures.
         group: the metrics that it belongs to.
         description: in words.
-        tags: of the client.
+        tags: the client's tags.
     """
 
     def __init__(self, name: str, group: str, description: str | None = None, tags: Mapping[str, Any] | None = None) -> None:

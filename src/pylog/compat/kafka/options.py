@@ -170,7 +170,7 @@ def config_of(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     """Returns a client's configuration: the defaults with what was given.
 
     Args:
-        defaults: of the class.
+        defaults: the defaults of the class.
         given: by the program.
     """
     config = dict(defaults) | dict(given)
@@ -186,7 +186,7 @@ def warn_of_ignored(client: str, defaults: Mapping[str, Any], given: Mapping[str
 
     Args:
         client: the class's name.
-        defaults: of the class.
+        defaults: the defaults of the class.
         given: by the program.
         topics_at: where topics are.
     """

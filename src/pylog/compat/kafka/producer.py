@@ -248,7 +248,7 @@ class KafkaProducer:
 
         Args:
             offsets: an OffsetAndMetadata for each TopicPartition.
-            group_metadata: of the consumer, or the name of a group without running consumers.
+            group_metadata: the consumer's group metadata, or the name of a group without running consumers.
 
         Raises:
             TypeError: a wrong type. ValueError: `group_metadata` has a generation and no member id.

@@ -39,7 +39,7 @@ class ConsumerRecord(_Fields):
     Attributes:
         topic: the name of its topic.
         partition: the number of its partition.
-        leader_epoch: of its batch; -1 if unknown.
+        leader_epoch: its batch's leader epoch; -1 if unknown.
         offset: its number in the partition.
         timestamp: milliseconds since 1970; -1 if it has none.
         timestamp_type: 0 if the producer set it, 1 if the log did; from the record's batch.

@@ -50,7 +50,7 @@ class DefaultSerializer(Serializer, Deserializer):
     """Text, in an encoding.
 
     Args:
-        encoding: of the text.
+        encoding: the text's encoding.
 
     >>> DefaultSerializer().serialize("orders", [], "paid"), DefaultSerializer().deserialize("orders", [], None)
     (b'paid', None)

@@ -113,7 +113,7 @@ def ensure_binary(given: str | bytes, encoding: str = "utf-8", errors: str = "st
 
     Args:
         given: text or bytes.
-        encoding, errors: of the text.
+        encoding, errors: the text's encoding and errors.
     """
     return given.encode(encoding, errors) if isinstance(given, str) else given
 
@@ -123,7 +123,7 @@ def ensure_str(given: str | bytes, encoding: str = "utf-8", errors: str = "stric
 
     Args:
         given: text or bytes.
-        encoding, errors: of the bytes.
+        encoding, errors: the encoding and errors of the bytes.
     """
     return given if isinstance(given, str) else given.decode(encoding, errors)
 

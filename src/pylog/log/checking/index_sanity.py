@@ -39,9 +39,9 @@ class IndexWatch:
 
     Args:
         path: the index file.
-        kind: of the finding.
+        kind: the finding's kind.
         entry_size: in bytes.
-        offsets: of the entries, ascending.
+        offsets: the offsets of the entries, ascending.
         complete: true if the segment is sealed.
     """
 

@@ -51,11 +51,11 @@ class Partition(NamedTuple):
         writable: true if open for writing: the indexes of the active segment are in memory.
         quiet: true if no other process changes it, so that unfinished files are leftovers, or work of this process.
         found: the findings from opening it.
-        header_digest: of the active segment (6.3): a position, and the digest up to it; None if unknown.
+        header_digest: the active segment's header digest (6.3): a position, and the digest up to it; None if unknown.
         compacted_to: compaction may have reached this offset: gaps between segments below it are no loss.
         still: prevents changes by threads of this process too; yields False if one of them is compacting it.
-        both: of a tiered log, the state of both tiers; else None.
-        tiered_start: of a log that was tiered, its start in the header: the archive's start is raised first; else 0.
+        both: the state of both tiers of a tiered log; None for other logs.
+        tiered_start: the start in the header of a log that was tiered: the archive's start is raised first. 0 for other logs.
     """
 
     fs: FileSystem

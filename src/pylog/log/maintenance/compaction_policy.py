@@ -18,7 +18,7 @@ class CompactableSegment(NamedTuple):
     """The facts about a segment that compaction needs.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         size: its size in bytes.
         is_older: returns whether all its records are older than an age in milliseconds, at a time (see `segment.age`).
         begun: returns the time of its first record. Both are functions, called only if the result matters, because they may read
@@ -74,7 +74,7 @@ def log_to_clean(
         segments: in order; the last one is the active one.
         config: the topic's.
         checkpoint: the end of the clean section; None if it was never compacted.
-        start_offset, end_offset, stable_offset: of the log.
+        start_offset, end_offset, stable_offset: the log's start offset, end offset and stable offset.
         now_ms: the wall clock, in milliseconds.
 
     Returns:

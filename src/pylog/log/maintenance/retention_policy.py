@@ -33,7 +33,7 @@ class RetainedSegment(NamedTuple):
     """The facts about a segment that retention needs.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         size: its size in bytes.
         is_older: returns whether all its records are older than an age in milliseconds, at a time (see `segment.age`). A
             function, called only if the result matters, because it may read an index or batches.
@@ -81,7 +81,7 @@ def deletable(
     Args:
         segments: in order; the last one is the active one.
         config: its `cleanup_policy` and `retention_*` options apply.
-        start_offset, end_offset: of the log.
+        start_offset, end_offset: the log's start offset and end offset.
         high_watermark: segments with offsets at or above it are kept.
         now_ms: the wall clock, in milliseconds.
         committed: the committed offset of `config.retention_group`, or None.

@@ -145,7 +145,7 @@ class _Output:
         base: its base offset.
         size: the bytes written.
         next_offset: the offset after its last batch.
-        names: of its files, without suffixes; `.log` first.
+        names: the names of its files, without suffixes; `.log` first.
     """
 
     def __init__(self, source: Source, base: int) -> None:

@@ -66,7 +66,7 @@ def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, co
     """Deletes the segments that the topic's retention does not keep, and expires idle producers.
 
     Args:
-        partition_writer: of the partition.
+        partition_writer: the partition's writer.
         now_ms: the wall clock, in milliseconds.
         group, committed: the retention group and its committed offset, or None.
 
@@ -128,7 +128,7 @@ def truncate(partition_writer: PartitionWriter, end: int, first_end: int | None 
     """Truncates the log at an offset. As `Log.truncate`.
 
     Args:
-        partition_writer: of the partition.
+        partition_writer: the partition's writer.
         end: the offset.
         first_end: a higher offset, for the first of two steps; the checks are those of `end`.
     """
@@ -150,7 +150,7 @@ def retire(partition_writer: PartitionWriter, plan_of: Callable[[LogState], Sequ
     """Deletes local segments that are in the archive. Returns how many.
 
     Args:
-        partition_writer: of the partition.
+        partition_writer: the partition's writer.
         plan_of: decides, under the partition's lock.
     """
     with partition_writer.inspecting() as state:

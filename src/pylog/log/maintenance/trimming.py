@@ -122,7 +122,7 @@ def apply_retention(
     """Deletes the segments that retention does not keep.
 
     Args:
-        writer, source, pending: of the log.
+        writer, source, pending: the log's writer and segments, and its pending deletions.
         now_ms: wall clock.
         committed: as for `planned`.
         only_start: true to delete only segments below the log start.
@@ -154,7 +154,7 @@ def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | N
     Deletes nothing if the first records are in remote storage: only the broker knows which local segments are copied.
 
     Args:
-        state, config: of the log.
+        state, config: the log's state and config.
         now_ms, committed: as for `planned`.
         kept_from: an offset from which all records are kept, because a transaction is open there; None without one.
     """
@@ -287,7 +287,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     """Truncates the log: deletes records from `end` on; the next record gets that offset. The log must be loaded again.
 
     Args:
-        writer, source, pending: of the log.
+        writer, source, pending: the log's writer and segments, and its pending deletions.
         end: below the log end; inside a batch, the whole batch is deleted, which leaves a gap (storage-format 6.5.2).
     """
     before = writer.state

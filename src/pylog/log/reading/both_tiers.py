@@ -39,7 +39,7 @@ def archivable(state: LogState, archived_end: int) -> list[tuple[LogSegment, int
     """Returns the segments to upload, each with the offset at which the next one begins: sealed, durable, all transactions ended.
 
     Args:
-        state: of the log, with its open transactions.
+        state: the log's state, with its open transactions.
         archived_end: the offset after the last archived record; -1 if nothing was archived.
     """
     limit, local = min(state.stable_offset, state.durable_offset), state.local or state

@@ -42,8 +42,8 @@ class FastOutline(NamedTuple):
     """The end and the segments of a partition, from names and headers only.
 
     Attributes:
-        outline: of the partition.
-        slot: of its header, or None.
+        outline: the partition's outline.
+        slot: its header's slot, or None.
     """
 
     outline: PartitionExtent

@@ -26,7 +26,7 @@ def fits(column: HeaderColumn, base_offset: int, indexed: int | None) -> bool:
 
     Args:
         column: the batch.
-        base_offset: of its segment.
+        base_offset: its segment's base offset.
         indexed: the offset of the entry; None of an index without entries, for which the batch must be the segment's first.
     """
     if indexed is None:

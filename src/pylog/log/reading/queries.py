@@ -45,7 +45,7 @@ class Queries:
         partition: the partition, for records and messages.
         clock: for waiting.
         gate: the log's; a call after `close` raises.
-        states: of the log.
+        states: the log's states.
         source: the partition's files.
     """
 

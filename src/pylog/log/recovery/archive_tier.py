@@ -26,7 +26,7 @@ class TierFacts(NamedTuple):
 
     Attributes:
         archived_end: the offset after the last archived record.
-        archived_bytes: of the archived segments.
+        archived_bytes: the size of the archived segments.
         uploaded_segments, uploaded_bytes, retired_segments, failures: counted by this process's ticks.
         failure: the reason why the last tick could not finish; None if it did.
     """

@@ -20,7 +20,7 @@ class LogEnds(NamedTuple):
     Attributes:
         durable_offset: records below it are synced: Kafka's recovery point.
         start_offset: the log start offset.
-        first_base_offset: of its first segment.
+        first_base_offset: the base offset of its first segment.
         settled: true if no operation was unfinished, and the last file has the published size.
         same_boot: true if the header was written under this boot.
         preallocated: true if zeros follow the published end, on which a broker that trusts the marker fails.

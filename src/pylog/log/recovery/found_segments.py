@@ -14,7 +14,7 @@ class FoundSegments(Sequence[LogSegment]):
 
     Args:
         bases: base offsets, ascending.
-        sizes: of each file, in bytes.
+        sizes: the size of each file, in bytes.
         make: opens the segment with an index.
 
     >>> FoundSegments([0, 100], [1024, 10], lambda index: None).bases

@@ -119,15 +119,15 @@ class Loaded:
         next_offset: the log end offset.
         start_offset: the log start offset.
         remote_start: the log start offset in remote storage; None if the log is complete here.
-        leader_epoch: of the last batch; -1 if unknown.
+        leader_epoch: the leader epoch of the last batch; -1 if unknown.
         epochs: the leader epoch checkpoint; None if it is missing or damaged.
         builder: the active segment's indexes.
         producers: the producer state at the end; None in a read-only log, which computes it on first use.
         snapshots: offsets of the producer snapshots.
         unindexed: bases of sealed segments that have no `.index` file.
-        digest: of all batch headers in the active segment; None if not all were read.
+        digest: the digest of all batch headers in the active segment; None if not all were read.
         plain: true if the whole active segment was read, and no batch has a producer.
-        file_size: of the last file, in bytes.
+        file_size: the size of the last file, in bytes.
         found: the header's newest slot, even if stale; None if there is none.
         slot: the same; None if it is stale because another program has written since.
         truncations: the last ones that the header has.
@@ -139,7 +139,7 @@ class Loaded:
         findings: for the owner of the partition.
         durable_offset: records below it are known to be synced.
         clean: true if no segment had to be scanned.
-        topic_id: of the directory's topic; None if unknown.
+        topic_id: the id of the directory's topic; None if unknown.
     """
 
     segments: FoundSegments

@@ -20,7 +20,7 @@ def trace_loading(source: Source, loaded: Loaded, known: Collection[Finding], co
     Args:
         source, loaded: the partition.
         known: findings that were already logged.
-        counters: of the log.
+        counters: the log's counters.
     """
     for finding in loaded.findings:
         if finding not in known:

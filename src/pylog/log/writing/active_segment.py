@@ -40,7 +40,7 @@ class ActiveSegment:
 
     Attributes:
         segment, file, size, next_offset: as given, and kept up to date. Records after the published end count as written.
-        digest: of the batch headers that are written.
+        digest: the digest of the batch headers that are written.
         aborted: the transactions that markers in the segment abort, as far as the transaction index lacks them.
     """
 

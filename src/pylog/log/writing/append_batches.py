@@ -64,10 +64,10 @@ class BatchRange:
 
     Attributes:
         file: the file.
-        position, size: of the batches in the file, in bytes.
+        position, size: the position and size of the batches in the file, in bytes.
         count: the number of records to append.
         skip: the number of records at the beginning to leave out; whole batches.
-        sequence: of the first record appended, if a producer numbers them.
+        sequence: the sequence number of the first record appended, if a producer numbers them.
         append_time: the timestamp for all records, in milliseconds; None keeps their own.
         keeps_times: true to keep the records' timestamps even with LogAppendTime.
         keyed: true if each record is known to have a key, which a compacted topic requires.
@@ -125,7 +125,7 @@ class FinishedBatches:
 
         Args:
             part: the batches.
-            base_offset, leader_epoch: of the first batch.
+            base_offset, leader_epoch: the base offset and leader epoch of the first batch.
             producer: the producer of the batches; their sequences start at `part.sequence`.
             whole: ignored.
 

@@ -14,7 +14,7 @@ def take_appends(
 
     Args:
         active, header, producers: the writer's. They are incomplete if this returns None: load the log again.
-        epoch: of the last published state.
+        epoch: the epoch of the last published state.
         published: true to add only published records, for reads without the partition's lock.
 
     Returns:

@@ -79,7 +79,7 @@ class PartitionWriter:
         clock: for timestamps, and the age of segments without them.
         publish: receives each new state.
         context: the callbacks to its owner.
-        counters: of the log.
+        counters: the log's counters.
 
     Attributes:
         source, clock, counters: as given.

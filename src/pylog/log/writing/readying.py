@@ -44,9 +44,9 @@ def first_slot(
 
     Args:
         loaded, state: the log.
-        ends: of the active segment.
+        ends: the ends of the active segment.
         config: the topic's options.
-        leader_epoch: of new batches.
+        leader_epoch: the leader epoch of new batches.
         unsynced_bytes: the largest distance of two unsynced batches.
     """
     old = loaded.found or DurablePoint()

@@ -80,11 +80,11 @@ class MarkerRequest(DecidedRequest):
 
     Args:
         now_ms: the wall clock, in milliseconds.
-        producer_id: of the producer.
+        producer_id: the producer's id.
         choose: called under the partition's lock with the open transaction of the producer, or None. Returns the marker's
             numbers, and true to commit; or None to append nothing.
-        coordinator_epoch: of the transaction's coordinator.
-        durability: of the marker, or, if nothing is appended, of the records so far.
+        coordinator_epoch: the epoch of the transaction's coordinator.
+        durability: the marker's durability, or, if nothing is appended, of the records so far.
     """
 
     __slots__ = ("_choose", "_coordinator_epoch", "_producer_id")
@@ -114,7 +114,7 @@ class ChosenRequest(DecidedRequest):
     Args:
         now_ms: the wall clock, in milliseconds.
         choose: called under the partition's lock. Returns the records; or None to append nothing.
-        durability: of the records.
+        durability: the durability of the records.
     """
 
     __slots__ = ("_choose",)

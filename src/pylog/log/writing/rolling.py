@@ -21,7 +21,7 @@ class SegmentUse(msgspec.Struct, frozen=True, gc=False):
     """The fill level of the active segment.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: the segment's base offset.
         size: its size in bytes.
         first_timestamp: the largest timestamp of its first batch; -1 without one.
         created_ms: the wall clock when its first record was appended, or earlier.

@@ -34,7 +34,7 @@ def next_segment(
 
     Args:
         source, full, producers: the partition, its active segment, its producers.
-        inode: of the full segment's `.log` file.
+        inode: the inode of the full segment's `.log` file.
         clock: for the times of files.
         fail: ends all writing, for a reason.
 

@@ -175,7 +175,7 @@ class LogWriter:
 
         Args:
             encoded: the batches.
-            level: of the acknowledgement.
+            level: the acknowledgement's level.
             size: a lower bound of the bytes of all batches.
 
         Raises:
