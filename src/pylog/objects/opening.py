@@ -47,7 +47,7 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or a path of a directory.
-        options: of a bucket only, but for the cache. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is
+        options: for a bucket, except for the cache. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is
             not the provider's; `anonymous`, to send no credentials; `credentials`, a function that returns them; `allow_http`,
             to send requests without TLS to another machine; `timeout_seconds` of one request. `cache_dir`: a directory that
             keeps blocks of what is read, for all processes that are given it, up to `cache_bytes` (10 GiB). Without
