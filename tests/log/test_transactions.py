@@ -11,12 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import pylog
 from pylog.config import Durability
+from pylog.index.transaction_index import TransactionIndex
 from pylog.log.arguments import pieces_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.refitting import MarkerRequest
 from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TransactionalBatch
 from pylog.store import Store, manager_of
-from pylog.testing import MemoryFileSystem
+from pylog.testing import MemoryFileSystem, RecordingFileSystem
+from support.faults.power import image_of, losses
 
 ID = 1 << 48
 
@@ -116,6 +118,57 @@ def test_aborted_transactions_are_in_the_index_of_their_segment_after_a_roll_and
     assert entries == 3
     with pylog.open(tmp_path) as store:
         assert not [*store.verify(records=True).findings, *store.recovery_report]
+
+
+def indexed(root: Path) -> list[tuple[int, int]]:
+    """The transactions in the index of the segment 0: their first and last offsets."""
+    index, damaged = TransactionIndex.from_bytes(0, (root / "t-0" / f"{0:020d}.txnindex").read_bytes())
+    assert not damaged
+    return [(entry.first_offset, entry.last_offset) for entry in index.entries]
+
+
+def aborted(store: Store, epochs: range, producer_id: int = ID) -> None:
+    """Appends aborted transactions of one record each."""
+    for epoch in epochs:
+        append(engine(store), epoch, 0, b"x", producer_id=producer_id)
+        end(engine(store), epoch, committed=False, producer_id=producer_id)
+
+
+def rolled(store: Store) -> None:
+    """Fills the last segment."""
+    store.alter_topic("t", segment_bytes=900)
+    for _ in range(2):
+        store.log("t").append(bytes(800))
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["active", "sealed"])
+@pytest.mark.parametrize("leave", [0, 2, 4, 6, 7])
+def test_a_truncation_keeps_the_aborted_transactions_below_it_in_the_index(root: Path, leave: int, full: bool) -> None:
+    with pylog.open(root) as store:
+        aborted(store, range(3))
+    with pylog.open(root) as store:  # goes on from the snapshot of the close, at offset 6
+        store.log("t").append(b"plain")
+        store.log("t").append(b"plain")
+        if full:
+            rolled(store)
+        store.log("t").truncate(leave)
+        aborted(store, range(1), ID + 1)
+        rolled(store)
+        assert not store.verify(records=True).findings and not store.check().findings
+    assert indexed(root) == [(0, 1), (2, 3), (4, 5)][: leave // 2] + [(leave, leave + 1)]
+
+
+def test_a_power_loss_in_a_truncation_leaves_no_transaction_out_of_the_index(root: Path) -> None:
+    with pylog.open(root) as store:
+        aborted(store, range(3))
+    fs = RecordingFileSystem(image=image_of(root, "s"))
+    with pylog.open("/s", fs=fs) as store:
+        store.log("t").truncate(4)
+    for crash, image in losses(fs.recording, "truncation", 1, 0):
+        with pylog.open("/s", fs=MemoryFileSystem(image=image, boots=2)) as store:
+            aborted(store, range(1), ID + 1)
+            rolled(store)
+            assert not store.verify(records=True).findings, str(crash)
 
 
 def test_a_second_process_sees_and_ends_a_transaction_that_the_first_one_began(root: Path) -> None:

@@ -40,6 +40,7 @@ _RESTORE = "no workload restores an archive: tests/objects/test_restore_crash.py
 _EMPTY = "the name of an empty last segment, which opening makes again unless the log was empty up to its end"
 _OBJECTS = "where the system has no links: an archive in a directory there is tried by no workload"
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
+_TRANSACTIONS = "no workload truncates below aborted transactions: tests/log/test_transactions.py does, and loses power at each step"
 
 _OF_ARCHIVES = {
     "rename 1 in pylog.fs.object_files._linked": _OBJECTS,
@@ -59,6 +60,7 @@ NOT_NEEDED_AFTER_A_CRASH = {
     "sync_directory 1 in pylog.topics.changes.TopicChanges._decide": _AGAIN,
     "sync_directory 1 in pylog.log.maintenance.trimming._remove_indexes": "leader epochs are replaced next, in that directory",
     "sync 1 in pylog.fs.extents.copy_file": _COPIES,
+    "sync 1 in pylog.log.maintenance.trimming._cut_transactions": _TRANSACTIONS,
     "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
     **_OF_ARCHIVES,
 }
@@ -66,6 +68,7 @@ NOT_NEEDED_AFTER_A_CRASH = {
 IN_NO_WORKLOAD = {
     "rename 1 in pylog.fs.derived.set_aside": "no workload has directories in the way: tests/log/test_derived_files.py has",
     "sync 1 in pylog.fs.extents.copy_file": _COPIES,
+    "sync 1 in pylog.log.maintenance.trimming._cut_transactions": _TRANSACTIONS,
     "sync_directory 1 in pylog.directory.leader_epoch_cache.LeaderEpochCache._write": _FULL_DISK,
     "sync_directory 1 in pylog.topics.changes.TopicChanges._decide": _AGAIN,
     **_OF_ARCHIVES,

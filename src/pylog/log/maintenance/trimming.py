@@ -20,6 +20,8 @@ import numpy as np
 from pylog import trace
 from pylog.config import TopicConfig
 from pylog.fs import join, left_out_if_full, remove_derived
+from pylog.index import kinds
+from pylog.index.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState, SegmentView
@@ -31,7 +33,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.age import examine as examine_age
 from pylog.segment.age import is_older
 from pylog.segment.header_digest import digest_of
-from pylog.segment.names import DELETED, SEAL, SNAPSHOT, TEMPORARY, files_of, parse
+from pylog.segment.names import DELETED, SEAL, SNAPSHOT, TEMPORARY, TRANSACTION_INDEX, files_of, parse
 from pylog.segment.segment import LogSegment, inode_of
 
 # ---- at the start ------------------------------------------------------------------------------------------------------------
@@ -310,6 +312,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     writer.flush()
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
+    _cut_transactions(source, target, end)
     writer.published.begin_truncation(end, **lowered)
     deleted = PendingDeletions(source.fs)  # added at the end: if a step fails, the next load has to see them
     _rename_away(source, deleted, list(reversed(later)))
@@ -361,11 +364,31 @@ def _remove_snapshots(source: Source, end: int) -> None:
         trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=deleted)
 
 
+def _cut_transactions(source: Source, target: LogSegment, end: int) -> None:
+    """Takes the transactions that end at or after `end` out of the transaction index of the last remaining segment.
+
+    The others stay: loading finds only those after the newest snapshot, which may be inside the segment. The file is cut, because
+    a new one needs room, which a full disk does not have.
+    """
+    path = target.path_of(TRANSACTION_INDEX)
+    data, *_ = kinds.TRANSACTIONS.fetch_derived(source.fs, path, target.size)
+    if not data:
+        return remove_derived(source.fs, path)
+    index, _ = kinds.TRANSACTIONS.parsed(data, path, target.base_offset)
+    kept = sum(entry.last_offset < end for entry in index.entries)
+    file = source.fs.open(path, write=True)
+    try:
+        file.truncate(kept * TRANSACTION_ENTRY_SIZE)
+        file.sync()
+    finally:
+        file.close()
+
+
 def _remove_indexes(source: Source, target: LogSegment) -> None:
-    """Removes the derived files of the last remaining segment; loading rebuilds them."""
+    """Removes the other derived files of the last remaining segment; loading rebuilds them."""
     names = {entry.name for entry in source.fs.list(source.directory)}
     for name in files_of(target.base_offset, names):
-        if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
+        if name != target.log_name and parse(name) is not None and not name.endswith((SNAPSHOT, TRANSACTION_INDEX)):
             remove_derived(source.fs, join(source.directory, name))
     source.fs.sync_directory(source.directory)
 
