@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import pylog
+from pylog import ProducerBatch
 from pylog.clock import ManualClock
 from pylog.errors import (
     IllegalStateError,
@@ -127,6 +129,44 @@ def test_aborted_transactions_are_hidden_although_their_markers_are_in_the_other
     assert [int(record.value[:2].strip(b"x") or 0) for record in log.records(isolation_level="read_committed")] == list(sent)
     with opened("r") as reader:
         assert len(list(reader.log("t").records(isolation_level="read_committed"))) == len(sent)
+
+
+@pytest.mark.pair("idempotence", "crash")
+@pytest.mark.parametrize("after", ["kill", "repair"])
+def test_a_producer_is_known_although_its_last_batch_has_left_the_disk(tmp_path: Path, after: str) -> None:
+    url = f"file://{tmp_path}/cloud"
+    with pylog.open(tmp_path / "shop", archive=url) as store:
+        store.create_topic("t", **TIERED)
+        sent = [store.log("t").append_batch([b"x" * 90], producer=ProducerBatch(7, 0, number)) for number in range(3)]
+        fill(store.log("t"), 20)
+        store.tick()
+        assert store.log("t").local_start_offset > sent[-1].offsets.stop
+        left = shutil.copytree(tmp_path / "shop", tmp_path / "left")  # without the snapshot that `close` writes
+    if after == "repair":
+        last = max((left / "t-0").glob("*.log"))
+        data = last.read_bytes()
+        last.write_bytes(data[:100] + b"?" + data[101:])  # the first of several batches
+        assert call("repair", "skip", str(left), "--execute").code == 0
+    with pylog.open(left, archive=url) as store:
+        assert store.log("t").append_batch([b"x" * 90], producer=ProducerBatch(7, 0, 2)) == sent[-1]._replace(duplicate=True)
+        assert store.verify().ok
+
+
+@pytest.mark.pair("aborted transactions", "crash")
+def test_an_aborted_transaction_begins_where_it_began_although_its_beginning_has_left_the_disk(
+    opened: Open, fs: MemoryFileSystem
+) -> None:
+    store, log = tiered(opened, 0, segment_bytes=400)
+    transaction = store.transaction("id")
+    for _ in range(2):
+        transaction.append("t", b"x" * 250)
+        transaction.flush()
+    transaction.abort()
+    store.tick()
+    assert log.local_start_offset == 1
+    with opened(fs=MemoryFileSystem(image=fs.image())) as again:  # replays the rest of the transaction
+        again.log("t").append(b"y" * 90)
+        assert again.verify(records=True).findings == ()
 
 
 def test_an_open_transaction_keeps_its_segment_out_of_the_archive(opened: Open) -> None:

@@ -312,7 +312,8 @@ class _Execution:
 
     def _state_before(self, segments: list[LogSegment]) -> ProducerStateManager:
         """Returns the producer state before the first change. Expired producers do not return."""
-        start = segments[0].base_offset if segments else 0
+        first = segments[0].base_offset if segments else 0
+        start = self._plan.remote.start if self._plan.remote else first
         offsets = [found.offset for name in sizes_of(self._fs, self._plan.target) if (found := _snapshot(name))]
         state, _ = load_snapshot(self._fs, self._directory, offsets, start, self._plan.from_offset)
         return state

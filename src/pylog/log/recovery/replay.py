@@ -53,9 +53,10 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idlen
     last written.
 
     A segment without `.index` has lost its derived files, including the transaction index, so the replay begins there at the
-    latest.
+    latest. Of a log that begins in a remote tier, the snapshot at the first local segment tells of the producers before it.
     """
-    start = loaded.segments.bases[0] if loaded.segments else 0
+    first = loaded.segments.bases[0] if loaded.segments else 0
+    start = first if loaded.remote_start is None else min(first, loaded.remote_start)
     end = min([loaded.next_offset, *loaded.unindexed])
     state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, end, idle)
     for segment, size in loaded.segments_from(state.end_offset):
