@@ -154,8 +154,8 @@ def test_a_truncation_keeps_the_aborted_transactions_below_it_in_the_index(root:
         store.log("t").truncate(leave)
         aborted(store, range(1), ID + 1)
         rolled(store)
-        assert not store.verify(records=True).findings and not store.check().findings
-    assert indexed(root) == [(0, 1), (2, 3), (4, 5)][: leave // 2] + [(leave, leave + 1)]
+        assert not [*store.verify(records=True).findings, *store.check().findings]
+    assert indexed(root) == [*[(0, 1), (2, 3), (4, 5)][: leave // 2], (leave, leave + 1)]
 
 
 def test_a_power_loss_in_a_truncation_leaves_no_transaction_out_of_the_index(root: Path) -> None:

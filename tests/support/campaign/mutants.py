@@ -40,7 +40,7 @@ _RESTORE = "no workload restores an archive: tests/objects/test_restore_crash.py
 _EMPTY = "the name of an empty last segment, which opening makes again unless the log was empty up to its end"
 _OBJECTS = "where the system has no links: an archive in a directory there is tried by no workload"
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
-_TRANSACTIONS = "no workload truncates below aborted transactions: tests/log/test_transactions.py does, and loses power at each step"
+_TRANSACTIONS = "no workload truncates below aborted transactions: tests/log/test_transactions.py does, at each loss of power"
 
 _OF_ARCHIVES = {
     "rename 1 in pylog.fs.object_files._linked": _OBJECTS,
