@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 
 import pylog
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINT, parse_offsets
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.record.types import TopicPartition
+from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
 from pylog.tools.compare import compare
 from pylog.tools.verify import verify
 from pylog.topics import changes
@@ -121,3 +124,51 @@ def test_a_topic_that_is_completed_or_deleted_between_two_passes_is_not_reported
         store.delete_topic("fresh")
     assert (half / CLEAN_SHUTDOWN).exists()
     assert list(check_catalog(FS, str(half), stale, quiet=False)) == []
+
+
+# ---- what was half made is durable once something durable is in it -----------------------------------------------------------
+
+
+def append_after(fs: MemoryFileSystem, fault: str, number: int) -> bool:
+    """Makes a store, a topic and durable records while one call fails; goes on after the error. Returns whether one failed."""
+    faulty = FaultyFileSystem(fs)
+    faulty.fail(fault, number)
+    while True:  # the second time nothing fails any more
+        try:
+            with pylog.open("/new", fs=faulty) as store:
+                store.create_topic("orders", partition_count=2, exist_ok=True)
+                for partition in (0, 1):
+                    store.log("orders", partition).append(b"kept", durability="sync")
+        except StorageFailedError:
+            continue
+        return faulty.fired > 0
+
+
+@pytest.mark.parametrize("fault", ["sync_directory EIO", "open EMFILE", "rename EIO", "write ENOSPC", "sync EIO"])
+def test_a_durable_record_is_kept_in_what_was_made_only_at_the_second_attempt(fault: str) -> None:
+    for number in itertools.count(1):
+        fs = MemoryFileSystem()
+        fired = append_after(fs, fault, number)
+        with pylog.open("/new", fs=fs.crash()) as store:
+            for partition in (0, 1):
+                assert b"kept" in [record.value for record in store.log("orders", partition).records()]
+        if not fired:
+            assert number > 1
+            return
+
+
+def test_a_durable_record_is_kept_in_what_a_killed_process_had_begun_to_make() -> None:
+    """The process dies after each of its calls; another one then uses the topic as it finds it, and the power fails."""
+    recording = RecordingFileSystem()
+    with pylog.open("/new", fs=recording) as store:
+        store.create_topic("orders")
+    moment = Moment(recording.recording)
+    while moment.after < len(recording.recording):
+        moment.advance()
+        for crash in moment.deaths(random.Random(0), 0):
+            fs = MemoryFileSystem(image=moment.state(crash)[1])
+            with pylog.open("/new", fs=fs) as store:
+                store.create_topic("orders", exist_ok=True)
+                store.log("orders").append(b"kept", durability="sync")
+            with pylog.open("/new", fs=fs.crash()) as store:
+                assert [record.value for record in store.log("orders").records()] == [b"kept"]

@@ -23,6 +23,10 @@ Result = TypeVar("Result")
 MakePartition = Callable[[Callable[[], PartitionLog], str, int], P]
 
 
+def _never(_: str) -> bool:
+    return False
+
+
 class InternalTopic(Generic[P]):
     """The partitions of an internal topic.
 
@@ -106,10 +110,13 @@ class InternalTopic(Generic[P]):
     def _opened(self, number: int) -> P:
         found = self._partitions.get(number)
         if found is None:
-            directory = join(self._manager.path, directory_name(TopicPartition(self._name, number)))
-            found = self._make_partition(partial(self._manager.log, self._name, number), directory, number)
+            log = partial(self._manager.log, self._name, number)
+            found = self._make_partition(log, self._directory_of(number), number)
             self._partitions[number] = found
         return found
+
+    def _directory_of(self, number: int) -> str:
+        return join(self._manager.path, directory_name(TopicPartition(self._name, number)))
 
     def all_partitions(self) -> Iterator[P]:
         """Yields the existing partitions. One that the topic's creator has not created yet has no records."""
@@ -118,16 +125,24 @@ class InternalTopic(Generic[P]):
                 found = self.partition(number)
                 yield found
 
-    def each_partition(self, action: Callable[[P], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
+    def each_partition(
+        self, action: Callable[[P], Result], unless_unopened: Callable[[str], bool] = _never
+    ) -> tuple[dict[int, Result], dict[int, PylogError]]:
         """Returns the results of `action` for each partition, by number, and the errors of those that it fails for.
 
         A partition that was not created yet, or was just deleted, is in neither.
+
+        Args:
+            action: called with each partition.
+            unless_unopened: called with the directory of a partition that is not open yet. If it returns true, the partition is
+                left out, and not opened.
         """
         found: dict[int, Result] = {}
         failed: dict[int, PylogError] = {}
         for number in self.partition_ids():
             try:
-                found[number] = action(self.partition(number))
+                if number in self._partitions or not unless_unopened(self._directory_of(number)):
+                    found[number] = action(self.partition(number))
             except UnknownTopicOrPartitionError:
                 continue
             except ClosedError:

@@ -10,7 +10,7 @@ from functools import partial
 from pylog import trace
 from pylog.clock import Clock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
-from pylog.directory.locks import KAFKA_LOCK, StoreLocks
+from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import NO_ROOM, DirectoryReplacedError, StorageFailedError
 from pylog.fs import NAMES_ONLY, HeldDirectory, join, remove_derived, write_atomically
@@ -25,7 +25,7 @@ from pylog.topics.changes import TopicChanges
 from pylog.topics.finishing import finish_changes, is_finished
 from pylog.topics.kept import IsDeleted
 from pylog.topics.listing import check_usable, partitions_in
-from pylog.topics.making import make_root
+from pylog.topics.making import make_root, sync_name
 from pylog.topics.partitions import directory_name
 
 
@@ -74,6 +74,8 @@ class RootDirectory:
     def _open_for_writing(self, options: StoreOptions, clock: Clock) -> None:
         if not self._fs.exists(self._path):
             make_root(self._fs, self._path)
+        elif not self._fs.exists(join(self._path, PYLOG_LOCK)):
+            sync_name(self._fs, self._path)
         self._fs.check_directory(self._path, write=True)
         if not options.create:
             check_usable(self._fs, self._path)

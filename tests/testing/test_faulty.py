@@ -34,6 +34,8 @@ def call(kind: str, fs: FaultyFileSystem, file: Any) -> Callable[[], object]:
         "create": lambda: fs.create("/new") if not fs.exists("/new") else None,
         "rename": lambda: fs.rename("/a", "/a"),
         "open": lambda: fs.open("/a").close(),
+        "stat": lambda: fs.identity("/a"),
+        "lock": lambda: fs.lock_owner("/a"),
         "remove": lambda: fs.remove("/new") if fs.exists("/new") else fs.remove("/a"),
     }
     return calls[FAULTS[kind].call]
@@ -90,8 +92,8 @@ def test_only_calls_for_the_files_that_are_meant_count() -> None:
         other.write(memoryview(b"x"), 0)
 
 
-def test_there_are_fifteen_kinds() -> None:
-    assert len(FAULTS) == 15
+def test_there_are_seventeen_kinds() -> None:
+    assert len(FAULTS) == 17
     with pytest.raises(InvalidArgumentError, match="write ENOSPC"):
         faulty()[0].fail("write ESTALE")
 

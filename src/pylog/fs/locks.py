@@ -22,10 +22,11 @@ from pylog import limits
 from pylog.errors import ClosedError, StorageFailedError
 from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.living import LiveSet
-from pylog.fs.open_files import advice, opening, raise_if_none_left
+from pylog.fs.open_files import advice, opening
 from pylog.fs.ownership import create_file
 
 _ZEROS: Final = memoryview(bytes(limits.RESERVE_BYTES))
+_NOT_TO_BE_OPENED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 
 if sys.platform == "darwin":
     _SET, _GET = 90, 92
@@ -51,6 +52,10 @@ else:
 
 
 _open: LiveSet[OsLockFile | OsDirectoryLock] = LiveSet()
+
+
+def _failed(doing: str, path: str, error: OSError) -> StorageFailedError:
+    return StorageFailedError(f"cannot {doing} {path}: {advice(error) or error.strerror}", path=path, errno=error.errno)
 
 
 def _opened_or_created(path: str) -> int:
@@ -79,8 +84,7 @@ class OsLockFile(Descriptor):
         try:
             self.descriptor = above_standard(_opened_or_created(path))
         except OSError as error:
-            why = advice(error) or error.strerror
-            raise StorageFailedError(f"cannot open {path}: {why}", path=path, errno=error.errno) from error
+            raise _failed("open", path, error) from error
         if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):
             self.close()
             raise StorageFailedError(f"{path} is not a regular file, so it cannot be used as a lock file; remove it", path=path)
@@ -121,7 +125,7 @@ class OsLockFile(Descriptor):
         if isinstance(error, ValueError) or error.errno == errno.EBADF:
             raise ClosedError(f"{self._path} is closed, because its store is; open the store again", path=self._path) from error
         if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise self._failed(error) from error
+            raise _failed("lock", self._path, error) from error
 
     def is_locked(self, start: int, size: int) -> bool:
         """Returns whether another process or description has any lock on a part of a range. Cost: 1 µs."""
@@ -134,9 +138,6 @@ class OsLockFile(Descriptor):
         except (OSError, ValueError) as error:
             self.refuse(error)
             return True
-
-    def _failed(self, error: OSError) -> StorageFailedError:
-        return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
 
     def keep_room(self, size: int) -> bool:
         """Fills the file with zeros up to a size, as far as the disk has room. Returns whether it has that size now."""
@@ -194,7 +195,7 @@ class OsDirectoryLock(Descriptor):
             self._check_open()
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
-            raise StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno) from error
+            raise _failed("lock", self._path, error) from error
         self._check_open()  # otherwise the number led nowhere
         return True
 
@@ -265,11 +266,14 @@ def owner(path: str, start: int, size: int) -> int | None:
             os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         )  # O_NONBLOCK: a pipe must not block
     except OSError as error:
-        raise_if_none_left(error, path)  # otherwise a running broker would not be noticed
-        return None  # no lock file, or one that this user may not open: no lock can be detected
+        if error.errno in _NOT_TO_BE_OPENED:
+            return None  # no lock file, or one that this user may not open: no lock can be detected
+        raise _failed("open", path, error) from error  # otherwise a running broker would not be noticed
     try:
         kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, start, size)))
         return None if kind == fcntl.F_UNLCK else max(pid, 0)
+    except OSError as error:
+        raise _failed("look for locks of", path, error) from error
     finally:
         os.close(descriptor)
 

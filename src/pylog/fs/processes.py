@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import socket
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -63,6 +65,15 @@ class ProcessName(NamedTuple):
 def parent_process(boot_id: bytes) -> ProcessName:
     """Returns the process that started this one."""
     return _name(os.getppid(), boot_id)
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Returns an id of this run of the operating system; empty if it has none. Read once: it cannot change during a process."""
+    if sys.platform == "darwin":
+        done = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
+        return done.stdout.strip()
+    return (system_file("/proc/sys/kernel/random/boot_id") or b"").strip()
 
 
 def _name(pid: int, boot_id: bytes) -> ProcessName:

@@ -10,7 +10,6 @@ import functools
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -22,13 +21,15 @@ from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.living import LiveSet
 from pylog.fs.locks import OsDirectoryLock, OsLockFile
 from pylog.fs.mapping import Mapping, array_of
-from pylog.fs.open_files import advice, opening, system_file
+from pylog.fs.open_files import advice, opening
+from pylog.fs.processes import boot_id
 from pylog.fs.protocols import Bytes, DirectoryEntry, Vouched
 
 _Fields = tuple[str, bool, bool, int, int, bool, int, Vouched | None]  # of a directory entry, in their order
 _entry: Callable[[_Fields], DirectoryEntry] = functools.partial(tuple.__new__, DirectoryEntry)  # at half the cost
 _SYNC_FILE_RANGE_WRITE: Final = 2  # starts only: waiting would consume the error that the sync must report
 _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
+_NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @contextlib.contextmanager
@@ -56,13 +57,16 @@ def _failed(
     return kind(message, path=path, position=position, errno=error.errno)
 
 
-@functools.cache
-def _boot_id() -> bytes:
-    """Returns the boot id. It is read once, because it cannot change during a process."""
-    if sys.platform == "darwin":
-        done = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
-        return done.stdout.strip()
-    return (system_file("/proc/sys/kernel/random/boot_id") or b"").strip()
+def _status(path: str, *, follow: bool) -> os.stat_result | None:
+    """Returns what the system knows of a path, or of what it leads to; None if nothing is there."""
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except ValueError:  # no path has a zero byte
+        return None
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return None
+        raise _failed("inspect", error, path) from error
 
 
 @functools.cache
@@ -297,19 +301,17 @@ class OsFileSystem:
         return list(map(_entry, found))
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        """Returns whether a path leads to anything, which may be a link. Cost: one `lstat`, 1 µs.
+
+        Raises:
+            StorageFailedError: that cannot be found out. A partition whose directory cannot be asked for is not deleted.
+        """
+        return _status(path, follow=False) is not None
 
     def identity(self, path: str) -> tuple[int, int] | None:
         """Returns device and inode of what a path leads to; None if there is nothing. Cost: one `stat`, 1 µs."""
-        try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return None
-            raise _failed("inspect", error, path) from error
-        return status.st_dev, status.st_ino
+        found = _status(path, follow=True)
+        return None if found is None else (found.st_dev, found.st_ino)
 
     def link_target(self, path: str) -> str | None:
         """Returns the target of a symbolic link, with all links resolved; None for any other path, or a missing one. Cost: 1 µs.
@@ -317,11 +319,8 @@ class OsFileSystem:
         Raises:
             NotALogDirectoryError: the link's owner is neither root, this process's user, nor the directory's owner.
         """
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return None
-        if not stat.S_ISLNK(found.st_mode):
+        found = _status(path, follow=False)
+        if found is None or not stat.S_ISLNK(found.st_mode):
             return None
         if found.st_uid not in (0, os.geteuid(), os.stat(os.path.dirname(path) or os.curdir).st_uid):
             message = f"{path} is a symbolic link of user {found.st_uid}, who does not own the directory; it is not followed"
@@ -415,7 +414,7 @@ class OsFileSystem:
 
     def boot_id(self) -> bytes:
         """Returns an id that changes when the operating system restarts; empty if the system has none."""
-        return _boot_id()
+        return boot_id()
 
 
 @functools.cache

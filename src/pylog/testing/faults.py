@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pylog.errors import InvalidArgumentError, StorageFailedError, SyncFailedError
-from pylog.fs import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
+from pylog.fs import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile
 from pylog.fs.door import ForwardingFile
 
 
@@ -22,7 +22,7 @@ class FaultKind(NamedTuple):
 
     Attributes:
         call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove"; "open" stands for every call
-            that opens a descriptor.
+            that opens a descriptor, "stat" for every question what a path leads to, and "lock" for every request to a lock file.
         errno: error number of the operating system.
         short: True if the first half of a write is written before it fails.
     """
@@ -49,6 +49,8 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "truncate EIO": FaultKind("truncate", errno.EIO),
         "read EIO": FaultKind("read", errno.EIO),
         "open EMFILE": FaultKind("open", errno.EMFILE),
+        "stat EIO": FaultKind("stat", errno.EIO),
+        "lock ENOLCK": FaultKind("lock", errno.ENOLCK),
     }
 )
 
@@ -130,6 +132,69 @@ class FaultyFile(ForwardingFile):
 
     def close(self) -> None:
         self._file.close()
+
+
+class FaultyLockFile:
+    """A lock file of a `FaultyFileSystem`. Its requests may fail; a lock that exists stays."""
+
+    def __init__(self, fs: FaultyFileSystem, locks: LockFile, path: str) -> None:
+        self._fs = fs
+        self._locks = locks
+        self._path = path
+
+    def byte(self, at: int) -> FaultyLockByte:
+        """Returns one byte of the file, whose requests may fail."""
+        return FaultyLockByte(self._fs, self._locks.byte(at), self._path)
+
+    def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
+        """Locks a range, or fails."""
+        self._fs.meet("lock", self._path)
+        return self._locks.try_lock(start, size, exclusive=exclusive)
+
+    def unlock(self, start: int, size: int) -> None:
+        """Unlocks a range. The system needs nothing for it, so it does not fail."""
+        self._locks.unlock(start, size)
+
+    def is_locked(self, start: int, size: int) -> bool:
+        """Asks for the locks of others, or fails."""
+        self._fs.meet("lock", self._path)
+        return self._locks.is_locked(start, size)
+
+    def keep_room(self, size: int) -> bool:
+        return self._locks.keep_room(size)
+
+    def give_room(self, size: int) -> None:
+        self._locks.give_room(size)
+
+    def is_current(self) -> bool:
+        """Compares the name with the open file, or fails."""
+        self._fs.meet("stat", self._path)
+        return self._locks.is_current()
+
+    def close(self) -> None:
+        self._locks.close()
+
+
+class FaultyLockByte:
+    """A byte of a `FaultyLockFile`."""
+
+    def __init__(self, fs: FaultyFileSystem, byte: LockByte, path: str) -> None:
+        self._fs = fs
+        self._byte = byte
+        self._path = path
+
+    def try_take(self) -> bool:
+        """Locks the byte, or fails."""
+        self._fs.meet("lock", self._path)
+        return self._byte.try_take()
+
+    def let_go(self) -> None:
+        self._byte.let_go()
+
+    def is_held(self) -> bool:
+        """Asks for a lock of another, or fails."""
+        self._fs.meet("lock", self._path)
+        return self._byte.is_held()
 
 
 class FaultyFileSystem:
@@ -219,12 +284,18 @@ class FaultyFileSystem:
         return self._fs.list(path, sizes=sizes)
 
     def exists(self, path: str) -> bool:
+        """Returns whether a path leads to anything, or fails."""
+        self.meet("stat", path)
         return self._fs.exists(path)
 
     def identity(self, path: str) -> tuple[int, int] | None:
+        """Returns what a path leads to, or fails."""
+        self.meet("stat", path)
         return self._fs.identity(path)
 
     def link_target(self, path: str) -> str | None:
+        """Returns the target of a link, or fails."""
+        self.meet("stat", path)
         return self._fs.link_target(path)
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -265,7 +336,7 @@ class FaultyFileSystem:
     def open_locks(self, path: str) -> LockFile:
         """Opens a lock file, or fails."""
         self.meet("open", path)
-        return self._fs.open_locks(path)
+        return FaultyLockFile(self, self._fs.open_locks(path), path)
 
     def lock_directory(self, path: str) -> DirectoryLock | None:
         """Opens a directory for its lock, or fails."""
@@ -273,6 +344,8 @@ class FaultyFileSystem:
         return self._fs.lock_directory(path)
 
     def lock_owner(self, path: str, start: int = 0, size: int = 0) -> int | None:
+        """Returns the process that holds a lock, or fails."""
+        self.meet("lock", path)
         return self._fs.lock_owner(path, start, size)
 
     def boot_id(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from pylog.errors import (
     InvalidArgumentError,
     InvalidTopicError,
     NotALogDirectoryError,
+    StorageFailedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -97,18 +99,35 @@ def make_root(fs: FileSystem, root: str) -> None:
     fs.sync_directory(parent)
 
 
+def sync_name(fs: FileSystem, root: str) -> None:
+    """Makes the name of a log directory durable: the process that created it may have died before it could.
+
+    A parent directory that this user cannot open is left alone: somebody else has created the log directory.
+    """
+    try:
+        fs.sync_directory(parent_of(root))
+    except StorageFailedError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+
+
 def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, numbers: Iterable[int]) -> None:
-    """Creates the missing partition directories, each with its `partition.metadata`, durably."""
-    for number in numbers:
-        directory = join(root, directory_name(TopicPartition(topic, number)))
+    """Creates the missing partition directories, each with its `partition.metadata`, durably.
+
+    A directory with that file has a durable name. Otherwise, after a failure between the two, a synced record could be appended
+    to a directory that a power loss removes.
+    """
+    directories = [join(root, directory_name(TopicPartition(topic, number))) for number in numbers]
+    for directory in directories:
         if fs.exists(directory):
             check_link(fs, directory)
             fs.check_directory(directory, write=True)
         else:
             fs.make_directory(directory)
+    fs.sync_directory(root)
+    for directory in directories:
         if not fs.exists(join(directory, PARTITION_METADATA)):
             write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))
-    fs.sync_directory(root)
 
 
 def check_same(topic: Topic, partition_count: int | None, options: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ from pylog.transactions.markers import Marker
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
-from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
+from pylog.transactions.topic import TransactionsTopic
 
 _TOLD: Final = "a newer instance or an administrator aborts it"
 _HEARTBEAT_S: Final = 3.0  # between two checks of open transactions, as a rule
@@ -298,7 +298,7 @@ class TransactionCoordinator:
 
     def undecided(self) -> list[TransactionMetadata]:
         """Returns the states of all ids whose transaction is open or prepared. Ids that cannot be read are left out."""
-        found, _ = self.topic.each_partition(TransactionsPartition.undecided)
+        found, _ = self.topic.undecided()
         return [state for left in found.values() for state in left]
 
     def settle(self) -> int:
@@ -309,7 +309,7 @@ class TransactionCoordinator:
 
         A transaction that cannot be finished now, because a log is damaged or the disk is full, is left to the next call.
         """
-        found, failed = self.topic.each_partition(TransactionsPartition.undecided)
+        found, failed = self.topic.undecided()
         undecided = [state for left in found.values() for state in left if state.owner is not None]
         self._overdue = self._deadlines.overdue(undecided, self._clock.monotonic())
         due = [state for state in undecided if state.state.is_prepared or self._why_due(state)]

@@ -21,6 +21,7 @@ from pylog.replayed_partition import ReplayedPartition
 from pylog.transactions.image import TransactionsImage
 from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata, TransactionState
 from pylog.transactions.records import format_key, format_value, partition_for
+from pylog.transactions.resting import RestingPartitions
 
 LOGGER: Final = logging.getLogger("pylog.transactions")
 Transition = Callable[[TransactionMetadata | None], TransactionMetadata | None]
@@ -188,6 +189,14 @@ class TransactionsTopic(InternalTopic[TransactionsPartition]):
         }
         super().__init__(manager, TRANSACTION_STATE_TOPIC, TransactionsPartition, config.topic_num_partitions, **options)
         self._clock = clock
+        self._resting = RestingPartitions(manager.fs)
+
+    def undecided(self) -> tuple[dict[int, list[TransactionMetadata]], dict[int, PylogError]]:
+        """Returns the states of the ids whose transactions are open or prepared, by partition, and errors, as `each_partition`.
+
+        Partitions that this store has not opened, and that certainly have none, are not opened for it.
+        """
+        return self.each_partition(TransactionsPartition.undecided, unless_unopened=self._resting.has)
 
     def _number_of(self, name: str, count: int) -> int:
         return partition_for(name, count)

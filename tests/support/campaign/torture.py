@@ -27,6 +27,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "system": ("system_faults:run", {}, "faults below Python: full disks, limits, lying calls"),
     "crashes": ("explorer:run", {}, "states of the disk that crashes leave, and crashes of their recoveries"),
     "commits": ("transaction_crashes:run", {}, "crashes of runs with transactions: each is there whole or not at all"),
+    "refusals": ("transaction_faults:run", {}, "each call fails while a program uses transactions: each is what was answered"),
     "copies": (
         "group_kills:run",
         {},

@@ -79,7 +79,7 @@ def inspect(fs: MemoryFileSystem, shared: Shared | None = None) -> Found:
 
 def _inspected(store: Store, fs: MemoryFileSystem, shared: Shared | None) -> Found:
     try:
-        found = _found(store)
+        found = found_in(store)
         left = _left(store, fs.disk)
         if found.problems or (shared is not None and left in shared):
             return found if found.problems else found._replace(problems=shared[left])
@@ -92,7 +92,8 @@ def _inspected(store: Store, fs: MemoryFileSystem, shared: Shared | None) -> Fou
         bury(store)
 
 
-def _found(store: Store) -> Found:
+def found_in(store: Store) -> Found:
+    """Returns what is in an open store."""
     partitions = range(store.topic("out").partition_count)
     return Found(
         tuple(_committed(store, partition) for partition in partitions),
@@ -327,7 +328,7 @@ def recovered(recording: Recording, crash: Crash) -> Recording:
     fs = restarted(recording, crash, clock=clock())
     fs.recording.mark(known)
     store = opened(fs)
-    fs.recording.mark(decided(_found(store), known))
+    fs.recording.mark(decided(found_in(store), known))
     fs.kill()
     bury(store)
     return fs.recording

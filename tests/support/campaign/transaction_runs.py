@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pylog
+from pylog.clock import Clock
 from pylog.config import Durability
+from pylog.fs import FileSystem
 from pylog.store import Store
 from pylog.testing.memory import MemoryFileSystem
 from pylog.testing.recording import Recording, RecordingFileSystem, Without
@@ -156,8 +158,15 @@ STEPS: Final[dict[str, Callable[[Run], None]]] = {
 }
 
 
-def opened(fs: MemoryFileSystem) -> Store:
-    return pylog.open(ROOT, fs=fs, clock=fs.clock, durability=Durability.SYNC, **_FEW)
+def opened(fs: FileSystem, time: Clock | None = None) -> Store:
+    """Opens the store of a run.
+
+    Args:
+        fs: with the disk.
+        time: the clock of the store; by default that of `fs`, which is a `MemoryFileSystem` then.
+    """
+    known = fs.clock if isinstance(fs, MemoryFileSystem) else None
+    return pylog.open(ROOT, fs=fs, clock=time or known, durability=Durability.SYNC, **_FEW)
 
 
 def recorded(steps: Sequence[str], segment_bytes: int = LARGE, without: Without | None = None) -> tuple[Recording, int]:
