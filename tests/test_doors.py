@@ -45,6 +45,7 @@ OPENERS = {
     "segment/segment.py": "no bytes: the identity of a file",
     "splicing.py": "batches of a staging file, whose index bounds them",
     "staging/file.py": "the index of a staging file",
+    "transactions/resting.py": "records of a partition that is known to be small",
     "tools/backup.py": "copies of files, in pieces",
     "tools/compare.py": "two files, in pieces",
     "tools/repair.py": "records, in pieces",

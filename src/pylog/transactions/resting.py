@@ -60,9 +60,12 @@ class RestingPartitions:
     def _all_rest(self, directory: str, seen: FastOutline) -> bool:
         last: dict[bytes, bytes] = {}
         for base, size in zip(seen.outline.bases, seen.outline.sizes, strict=True):
-            data = self._fs.read(join(directory, file_name(base, LOG)), MOST_BYTES)
-            if data is None or not _take(data[:size], size, last):
-                return False
+            file = self._fs.open(join(directory, file_name(base, LOG)))
+            try:
+                if not _take(file.read(size, 0), size, last):
+                    return False
+            finally:
+                file.close()
         return all(map(rests, last.values()))
 
     def _is_unwritten(self, directory: str) -> bool:
