@@ -26,7 +26,7 @@ from pylog.aio_inside import await_in_loop, inside_call
 from pylog.aio_log import AsyncLog
 from pylog.aio_store import AsyncStoreCalls, opened_by
 from pylog.aio_threads import AsyncIteration
-from pylog.arguments import check_callable
+from pylog.arguments import check_callable, check_kind
 from pylog.awaitables import is_awaitable, is_coroutine_function
 from pylog.client_thread import ClientThread
 from pylog.clock import SystemClock
@@ -81,6 +81,7 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
     """
 
     def __init__(self, producer: Producer[K, V]) -> None:
+        check_kind("producer", producer, Producer, "a Producer; Store.producer returns one")
         self._producer = producer
         self._thread = ClientThread("producer")
         self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and later calls
@@ -294,6 +295,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
     """
 
     def __init__(self, consumer: Consumer[K, V]) -> None:
+        check_kind("consumer", consumer, Consumer, "a Consumer; Store.consumer returns one")
         self._consumer = consumer
         self._polling = polling_of(consumer)
         self._changes = PendingChanges()
@@ -475,6 +477,7 @@ class AsyncStore(AsyncStoreCalls):
     """
 
     def __init__(self, store: Store) -> None:
+        check_kind("store", store, Store, "a Store; pylog.open returns one")
         super().__init__(store)
 
     async def __aenter__(self) -> Self:

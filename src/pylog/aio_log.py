@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.aio_threads import AsyncIteration, InThreads, StoreThreads, in_chunks, in_thread
+from pylog.arguments import check_kind
 from pylog.consumer.options import checked_timeout
 from pylog.log.log import Log, follow_in_slices
 from pylog.record.decoder import DEFAULT_COLUMNS
@@ -40,6 +41,7 @@ class AsyncLog(InThreads[Log]):
     """
 
     def __init__(self, log: Log, threads: StoreThreads) -> None:
+        check_kind("log", log, Log, "a Log; Store.log returns one")
         super().__init__(log, threads)
         self.partition = log.partition
 

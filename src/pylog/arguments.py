@@ -91,6 +91,26 @@ def check_method(name: str, value: object, method: str, what: str) -> None:
         raise InvalidTypeError(f"{name}={value!r} is not {what}")
 
 
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """Refuses an object of another class.
+
+    Args:
+        name: the argument's name.
+        value: its value.
+        kind: the class, or several.
+        what: what the argument must be.
+
+    Raises:
+        InvalidTypeError: it is something else.
+
+    >>> check_kind("url", 5, str, "text, such as s3://bucket/prefix")
+    Traceback (most recent call last):
+    pylog.errors.InvalidTypeError: url=5 is not text, such as s3://bucket/prefix
+    """
+    if not isinstance(value, kind):
+        raise InvalidTypeError(f"{name}={value!r} is not {what}")
+
+
 def items_of(name: str, value: object, what: str) -> tuple[Any, ...]:
     """Returns the items of a list or of another iterable.
 

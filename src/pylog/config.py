@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypedDict
 
 from pylog import limits
-from pylog.arguments import RENAMED, check_option_names, checked_int
+from pylog.arguments import RENAMED, check_kind, check_option_names, checked_int
 from pylog.errors import InvalidArgumentError, InvalidTypeError
 
 COMPRESSION_TYPES = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
@@ -323,7 +323,8 @@ def topic_options(given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidTypeError(f"config={more!r} is not a mapping of options")
     found: dict[str, Any] = {}
     for name, value in [*((name, value) for name, value in given.items() if name != "config"), *more.items()]:
-        option = name.replace(".", "_") if isinstance(name, str) else name
+        check_kind("an option's name", name, str, "text")
+        option = name.replace(".", "_")
         if option in found:
             raise InvalidArgumentError(f"the option {option} is given twice")
         found[option] = value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pylog.arguments import check_kind, items_of
 from pylog.config import Durability
-from pylog.errors import InvalidTypeError
 from pylog.groups.admin import ResetPlan, export_groups, import_groups
 from pylog.groups.plan_file import PathLike
 from pylog.store import Store
@@ -32,7 +32,7 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
     'billing'
     """
     _check_store(store)
-    export_groups(map(store.group, store.groups() if groups is None else groups), path)
+    export_groups(map(store.group, store.groups() if groups is None else items_of("groups", groups, "names")), path)
 
 
 def import_offsets(
@@ -58,5 +58,4 @@ def import_offsets(
 
 
 def _check_store(store: object) -> None:
-    if not isinstance(store, Store):
-        raise InvalidTypeError(f"store={store!r} is not a Store; pylog.open returns one")
+    check_kind("store", store, Store, "a Store; pylog.open returns one")

@@ -106,7 +106,7 @@ def open_store(
         mode=mode,
         durability=Durability.of(durability),
         create=create,
-        exclusive=exclusive,
+        exclusive=bool(exclusive),
         lock_timeout_ms=lock_timeout_ms,
         tick_interval_ms=tick_interval_ms,
         committed=committed,

@@ -17,7 +17,7 @@ from google_crc32c import extend
 
 from pylog import limits, trace
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
-from pylog.arguments import check_callable, checked_int, items_of
+from pylog.arguments import check_callable, check_kind, checked_int, items_of
 from pylog.clock import Clock, SystemClock
 from pylog.directory.checkpoints import LOG_START
 from pylog.directory.leader_epoch_cache import EpochEntry, encode_epochs
@@ -171,6 +171,7 @@ def restore(
     b'paid'
     """
     check_callable("progress", progress)
+    check_kind("directory", directory, (str, os.PathLike), "a path")
     system, path = fs or OsFileSystem(), rooted(os.fspath(directory)) if fs is None else os.fspath(directory)
     objects = open_objects(url, **access)
     wanted = None if topics is None else tuple(items_of("topics", topics, "names"))

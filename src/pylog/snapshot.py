@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
@@ -178,6 +179,7 @@ class Snapshot:
         Raises:
             InvalidArgumentError: the snapshot was taken without this group.
         """
+        check_kind("group_id", group_id, str, "a group's name")
         found = self.groups.get(group_id)
         if found is None and not self.has_all_groups:
             message = f"the snapshot was taken without the offsets of the group {group_id!r}"

@@ -11,8 +11,10 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Final
 
+from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.fs import FileSystem, OsFileSystem
 
@@ -39,6 +41,7 @@ class KeyRing:
     """
 
     def __init__(self, keys: Mapping[str, str | bytes] | None = None, fs: FileSystem | None = None) -> None:
+        check_kind("keys", keys, (Mapping, NoneType), "a mapping of ids to keys")
         given = dict(keys or {})
         for name, key in given.items():
             if not isinstance(name, str) or not isinstance(key, str | bytes):

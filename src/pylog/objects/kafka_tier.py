@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
+from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem
 from pylog.objects.aiven import AivenTier
@@ -54,6 +56,7 @@ class KafkaTier:
             raise InvalidArgumentError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
         if layout == "local" and (key_prefix or keys):
             raise InvalidArgumentError("layout='local' has neither a key prefix nor keys: its objects are not encrypted")
+        check_kind("topic_ids", topic_ids, (Mapping, NoneType), "a mapping of topics to ids")
         objects = open_objects(url, **options)
         self._layout_name = layout
         self._topic_ids = dict(topic_ids or {})

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pylog import limits, loopback
-from pylog.arguments import check_option_names, checked_int
+from pylog.arguments import check_kind, check_option_names, checked_int
 from pylog.errors import IllegalStateError, InvalidArgumentError
 from pylog.fs import FileSystem, OsFileSystem, absolute, is_path, join, rooted
 from pylog.objects.block_cache import BlockCache
@@ -54,9 +54,11 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
             `credentials` they come from the environment, as for the provider's own tools.
 
     Raises:
-        InvalidArgumentError: the URL has another scheme, no bucket, or credentials in it; or an option does not exist.
+        InvalidTypeError: the URL is no text.
+        InvalidArgumentError: it has another scheme, no bucket, or credentials in it; or an option does not exist.
         IllegalStateError: the extra `objects` is not installed.
     """
+    check_kind("url", url, str, "text, such as s3://bucket/prefix")
     check_option_names("object store", options, OPTIONS, {})
     cache = _cache(**{name: options.pop(name) for name in _CACHE if name in options})
     found = _opened(url, options)

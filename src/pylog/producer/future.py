@@ -20,7 +20,7 @@ import msgspec
 
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.config import Durability
-from pylog.errors import InvalidArgumentError, PylogError
+from pylog.errors import InvalidTypeError, PylogError
 from pylog.producer.route import Route
 from pylog.record.types import Header, TopicPartition
 
@@ -197,7 +197,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
             if done._outcome is not None and done._outcome.error is None:
                 refuse_awaitable(callback(*args, done.result(), **kwargs))
 
-        refuse_coroutine_function("callback", callback, _INSTEAD)
+        _check_callback("callback", callback)
         return self.when_done(call)
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
@@ -207,7 +207,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
             if (error := done.exception()) is not None:
                 refuse_awaitable(errback(*args, error, **kwargs))
 
-        refuse_coroutine_function("errback", errback, _INSTEAD)
+        _check_callback("errback", errback)
         return self.when_done(call)
 
     def when_done(self, call: Callback) -> FutureRecordMetadata:
@@ -219,9 +219,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         Returns:
             This future.
         """
-        if not callable(call):
-            raise InvalidArgumentError(f"{call!r} cannot be called")
-        refuse_coroutine_function("call", call, _INSTEAD)
+        _check_callback("call", call)
         self._route.waiting.add_callback(partial(self._add, call))
         if self._outcome is not None:
             self._call_back()
@@ -246,6 +244,12 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
                 refuse_awaitable(call(self))
             except BaseException:  # raised by user code: other callbacks and the sender must continue
                 LOGGER.exception("a callback of %r failed", self)
+
+
+def _check_callback(name: str, call: object) -> None:
+    if not callable(call):
+        raise InvalidTypeError(f"{name}={call!r} cannot be called")
+    refuse_coroutine_function(name, call, _INSTEAD)
 
 
 # ---- for the producer: futures as records that wait ------------------------------------------------------------------------

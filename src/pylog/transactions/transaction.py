@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
-from pylog.arguments import is_int
+from pylog.arguments import check_kind, is_int
 from pylog.config import Durability
 from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name, internal_topic
 from pylog.errors import (
@@ -233,6 +233,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             self._offsets[known[:2]] = pending
 
     def _buffer_of(self, topic: str, partition: int | None) -> Buffer:
+        check_kind("topic", topic, str, "a topic name")
         found = self._buffers.get(topic)
         if found is None:
             check_topic_name(topic)

@@ -16,6 +16,7 @@ from pylog.compat.kafka.admin import KafkaAdminClient
 from pylog.compat.kafka.admin_types import ConfigResource as KafkaResource
 from pylog.compat.kafka.admin_types import NewPartitions
 from pylog.compat.kafka.admin_types import NewTopic as KafkaTopic
+from pylog.compat.kafka.arguments import checked
 from pylog.record.types import TopicPartition
 
 __all__ = [
@@ -107,6 +108,7 @@ class Response:
         return f"Response({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
+@checked
 class AIOKafkaAdminClient:
     """Administers topics and groups, as aiokafka's administrator does. There is one broker, 0, and one copy.
 
@@ -162,7 +164,7 @@ class AIOKafkaAdminClient:
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
     async def create_topics(
-        self, new_topics: list[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
+        self, new_topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> Response:
         """Creates topics.
 
@@ -177,7 +179,7 @@ class AIOKafkaAdminClient:
         done = await self._ask(KafkaAdminClient.create_topics, new_topics, validate_only=validate_only, raise_errors=False)
         return Response(topic_errors=[(each["name"], each["error_code"], each["error_message"]) for each in done["topics"]])
 
-    async def delete_topics(self, topics: list[str], timeout_ms: int | None = None) -> Response:
+    async def delete_topics(self, topics: Iterable[str], timeout_ms: int | None = None) -> Response:
         """Deletes topics. Returns `topic_error_codes`: a name and an error number for each topic."""
         done = await self._ask(KafkaAdminClient.delete_topics, topics, raise_errors=False)
         return Response(topic_error_codes=[(each["name"], each["error_code"]) for each in done["topics"]])
@@ -187,7 +189,7 @@ class AIOKafkaAdminClient:
         found: list[str] = await self._ask(KafkaAdminClient.list_topics)
         return found
 
-    async def describe_topics(self, topics: list[str] | None = None) -> list[Any]:
+    async def describe_topics(self, topics: Iterable[str] | None = None) -> list[Any]:
         """Returns topics with their partitions. A topic that does not exist has the error code 3."""
         return list(map(_topic, await self._ask(KafkaAdminClient.describe_topics, topics)))
 
@@ -202,7 +204,7 @@ class AIOKafkaAdminClient:
             "controller_id": found["controller_id"],
         }
 
-    async def _get_cluster_metadata(self, topics: list[str] | None = None) -> Response:
+    async def _get_cluster_metadata(self, topics: Iterable[str] | None = None) -> Response:
         """Returns the one broker and topics as tuples. aiokafka's own tests read it."""
         cluster = await self.describe_cluster()
         brokers = [tuple(broker.values()) for broker in cluster["brokers"]]
@@ -210,7 +212,7 @@ class AIOKafkaAdminClient:
         return Response(**cluster | {"brokers": brokers, "topics": rows})
 
     async def create_partitions(
-        self, topic_partitions: dict[str, NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
+        self, topic_partitions: Mapping[str, NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> Response:
         """Raises the numbers of partitions of topics.
 
@@ -226,7 +228,7 @@ class AIOKafkaAdminClient:
         return Response(topic_errors=[(each["name"], each["error_code"], each["error_message"]) for each in done["results"]])
 
     async def delete_records(
-        self, records_to_delete: dict[TopicPartition, RecordsToDelete], timeout_ms: int | None = None
+        self, records_to_delete: Mapping[TopicPartition, RecordsToDelete], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes the first records of partitions. Returns their first offsets.
 
@@ -239,7 +241,9 @@ class AIOKafkaAdminClient:
 
     # ---- options -------------------------------------------------------------------------------------------------------------
 
-    async def describe_configs(self, config_resources: list[ConfigResource], include_synonyms: bool = False) -> list[Response]:
+    async def describe_configs(
+        self, config_resources: Iterable[ConfigResource], include_synonyms: bool = False
+    ) -> list[Response]:
         """Returns the options of topics and of the broker.
 
         Args:
@@ -260,7 +264,7 @@ class AIOKafkaAdminClient:
             answers.append(Response(resources=[_missing(row) if row[2] == 2 and row[3] not in known else row for row in rows]))
         return answers
 
-    async def alter_configs(self, config_resources: list[ConfigResource]) -> list[Response]:
+    async def alter_configs(self, config_resources: Iterable[ConfigResource]) -> list[Response]:
         """Changes options of topics.
 
         Args:
@@ -279,13 +283,13 @@ class AIOKafkaAdminClient:
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 
-    async def list_consumer_groups(self, broker_ids: list[int] | None = None) -> list[tuple[Any, ...]]:
+    async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[Any, ...]]:
         """Returns the names of the groups with their protocol."""
         found: list[tuple[Any, ...]] = await self._ask(KafkaAdminClient.list_consumer_groups)
         return found
 
     async def describe_consumer_groups(
-        self, group_ids: list[str], group_coordinator_id: int | None = None, include_authorized_operations: bool = False
+        self, group_ids: Iterable[str], group_coordinator_id: int | None = None, include_authorized_operations: bool = False
     ) -> list[Response]:
         """Returns one answer with `groups`: an error number, name, state, protocol and members of each."""
         found = await self._ask(KafkaAdminClient.describe_consumer_groups, group_ids)
@@ -296,7 +300,7 @@ class AIOKafkaAdminClient:
         return 0
 
     async def list_consumer_group_offsets(
-        self, group_id: str, group_coordinator_id: int | None = None, partitions: list[TopicPartition] | None = None
+        self, group_id: str, group_coordinator_id: int | None = None, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns a group's committed offsets by partition. A requested partition without a commit has the offset -1.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pylog.aio import BatchBuilder as NativeBuilder
@@ -42,12 +42,13 @@ class BatchBuilder:
         """
         if self._native.closed():
             return None
+        check_numbers(timestamp=timestamp)
         with Raising(ProducerClosed):
             return self._native.append(
                 timestamp=self._now_ms() if timestamp is None else timestamp,
                 key=key if self._key is None else self._key(key),
                 value=value if self._value is None else self._value(value),
-                headers=headers,
+                headers=pairs_of(headers) or None,
             )
 
     def close(self) -> None:
@@ -68,5 +69,39 @@ class BatchBuilder:
 
 
 def native_of(batch: BatchBuilder) -> NativeBuilder:
-    """Returns the native batch of one of these."""
+    """Returns the native batch of one of these. Raises TypeError for anything else."""
+    if not isinstance(batch, BatchBuilder):
+        raise TypeError(f"batch={batch!r} is not what create_batch() returns")
     return batch._native
+
+
+def check_numbers(**given: object) -> None:
+    """Raises TypeError for an argument that is neither an int nor None.
+
+    Args:
+        given: the arguments by name.
+    """
+    for name, value in given.items():
+        if value is not None and not isinstance(value, int):
+            raise TypeError(f"{name}={value!r} is not an int")
+
+
+def pairs_of(headers: Any) -> list[tuple[str, bytes | None]]:
+    """Returns the headers of a record as a list.
+
+    Args:
+        headers: pairs of text and bytes or None; None for no headers.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if not headers:
+        return []
+    if not isinstance(headers, Iterable):
+        raise TypeError(f"headers={headers!r} are not pairs of text and bytes")
+    found = list(headers)
+    for each in found:
+        is_pair = isinstance(each, tuple | list) and len(each) == 2
+        if not is_pair or not isinstance(each[0], str) or not isinstance(each[1], bytes | None):
+            raise TypeError(f"a header is a pair of text and bytes, not {each!r}")
+    return found

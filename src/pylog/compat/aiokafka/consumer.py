@@ -20,6 +20,7 @@ from pylog.compat.aiokafka.options import warn_of_ignored
 from pylog.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp
 from pylog.compat.aiokafka.util import get_running_loop
 from pylog.compat.kafka.answers import checked_times
+from pylog.compat.kafka.arguments import checking
 from pylog.consumer.consumer import Consumer, polling_of
 from pylog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
 from pylog.record.types import TopicPartition
@@ -183,11 +184,13 @@ class AIOKafkaConsumer(ConsumerBase):
 
         Raises:
             ConsumerStoppedError: the consumer is stopped. AssertionError: something is no TopicPartition.
-            ValueError: `max_records` is not a positive int.
+            ValueError: `max_records` is not a positive int. TypeError: `timeout_ms` is no number.
         """
         assert all(isinstance(each, TopicPartition) for each in partitions), "partitions must be TopicPartition"
         if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
             raise ValueError(f"max_records={max_records!r} is not a positive int")
+        if not isinstance(timeout_ms, int | float):
+            raise TypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")
         end = _CLOCK.monotonic() + timeout_ms / 1000
         was_open = not self._closed
         while True:
@@ -309,14 +312,17 @@ class AIOKafkaConsumer(ConsumerBase):
         self._check_assigned(wanted)
         return wanted
 
+    @checking
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the first offset of each partition. Raises KafkaTimeoutError if one does not exist."""
         return await self._existing(Consumer.beginning_offsets, list(partitions))
 
+    @checking
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the offset after the last record of each partition. Raises KafkaTimeoutError if one does not exist."""
         return await self._existing(Consumer.end_offsets, list(partitions))
 
+    @checking
     async def offsets_for_times(self, timestamps: Mapping[TopicPartition, float]) -> dict[TopicPartition, Any]:
         """Returns for each partition its first record at or after a time in milliseconds; None if there is none.
 

@@ -18,6 +18,7 @@ from pylog.compat.aiokafka.listener import Listening
 from pylog.compat.aiokafka.options import config_of, consumer_options
 from pylog.compat.aiokafka.records import taking
 from pylog.compat.clusters import CLUSTERS, Cluster
+from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.choice import existing, subscription_of
 from pylog.compat.kafka.records import COLUMNS
 from pylog.consumer.consumer import Consumer, polling_of
@@ -110,6 +111,8 @@ class ConsumerBase:
             raise TypeError(f"listener of type {type(listener).__name__} is not a ConsumerRebalanceListener")
         if topics and not isinstance(topics, tuple | set | list):
             raise TypeError(f"topics={topics!r} is not a list of topic names")
+        if pattern and not isinstance(pattern, str | re.Pattern):
+            raise TypeError(f"pattern={pattern!r} is not text or a compiled pattern")
         try:
             compiled = re.compile(pattern) if pattern else None
         except re.error as error:
@@ -144,6 +147,7 @@ class ConsumerBase:
     def _released(self, partitions: Collection[TopicPartition]) -> None:
         self._held = self._held.difference(partitions)
 
+    @checking
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Assigns exactly these partitions. One that does not exist yields no records until it does.
 
@@ -151,7 +155,6 @@ class ConsumerBase:
             TypeError: something is no TopicPartition. IllegalStateError: topics were subscribed to.
         """
         wanted = frozenset(partitions)
-        check_partitions(wanted)
         if self._topics or self._pattern:
             raise errors.IllegalStateError("the consumer has topics already; call unsubscribe() first")
         self._partitions, self._missing, self._is_new = wanted, frozenset(), True
@@ -267,7 +270,8 @@ class ConsumerBase:
         with Raising(ConsumerStoppedError):
             (native.pause if paused else native.resume)(*(each for each in partitions if not self._is_pending(each)))
 
-    def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        check_partitions(partitions)
         wrong = sorted(set(partitions) - self.assignment())
         if wrong:
             raise errors.IllegalStateError(f"Partition {wrong[0]} is not assigned to this consumer")

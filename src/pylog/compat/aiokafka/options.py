@@ -84,6 +84,7 @@ OLD: Final[Mapping[str, Mapping[str, Any]]] = {  # options of older versions, by
     "AIOKafkaAdminClient": {},
 }
 _DEFAULTS: Final = {"AIOKafkaConsumer": CONSUMER, "AIOKafkaProducer": PRODUCER, "AIOKafkaAdminClient": ADMIN}
+_CALLED: Final = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer", "partitioner"})
 IGNORED: Final[Mapping[str, frozenset[str]]] = {
     "AIOKafkaConsumer": frozenset({*_NETWORK, *_CONSUMER_NETWORK}),
     "AIOKafkaProducer": frozenset({*_NETWORK, *OLD["AIOKafkaProducer"]} - {"request_timeout_ms"}),
@@ -99,7 +100,7 @@ def config_of(client: str, given: Mapping[str, Any]) -> dict[str, Any]:
         given: by the program.
 
     Raises:
-        TypeError: an option does not exist.
+        TypeError: an option does not exist, or cannot be called.
     """
     defaults = _DEFAULTS[client]
     wrong = sorted(set(given) - set(defaults) - set(OLD[client]))
@@ -107,7 +108,11 @@ def config_of(client: str, given: Mapping[str, Any]) -> dict[str, Any]:
         near = difflib.get_close_matches(wrong[0], defaults, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise TypeError(f"{client}() got an unexpected keyword argument {wrong[0]!r}{hint}")
-    return dict(defaults) | dict(given)
+    config = dict(defaults) | dict(given)
+    for name in _CALLED & config.keys():
+        if config[name] is not None and not callable(config[name]):
+            raise TypeError(f"{name}={config[name]!r} cannot be called")
+    return config
 
 
 def warn_of_ignored(client: str, given: Mapping[str, Any], topics_at: str) -> None:
@@ -138,6 +143,8 @@ def consumer_options(config: Mapping[str, Any], *, waits_ms: int) -> dict[str, A
         raise ValueError(f"Incorrect isolation level {isolation}; it is read_uncommitted or read_committed")
     if not isinstance(config["group_id"], str | None):
         raise TypeError(f"group_id={config['group_id']!r} is not a name")
+    if not isinstance(policy, str):
+        raise TypeError(f"auto_offset_reset={policy!r} is not text; it is earliest, latest or none")
     lows = {"auto_commit_interval_ms": 0, "max_poll_interval_ms": 1, "session_timeout_ms": 1, "heartbeat_interval_ms": 1}
     numbers = {name: whole(name, config[name], low) for name, low in lows.items()}
     numbers["heartbeat_interval_ms"] = max(1, min(numbers["heartbeat_interval_ms"], (numbers["session_timeout_ms"] - 1) // 2))

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from pylog.aio import AsyncProducer
 from pylog.clock import SystemClock
 from pylog.compat.aiokafka import errors
-from pylog.compat.aiokafka.batch import BatchBuilder, native_of
+from pylog.compat.aiokafka.batch import BatchBuilder, check_numbers, native_of, pairs_of
 from pylog.compat.aiokafka.client import AIOKafkaClient, report_unclosed
 from pylog.compat.aiokafka.commits import commit_structure_validate
 from pylog.compat.aiokafka.errors import IllegalOperation, ProducerClosed, Raising, of_aiokafka
@@ -138,6 +138,8 @@ class AIOKafkaProducer:
         return set(await self._partitions(topic))
 
     async def _partitions(self, topic: str) -> frozenset[int]:
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic's name is text, not {type(topic).__name__}")
         known = self._known.get(topic)
         if known is None or _CLOCK.monotonic() >= known[0]:
             with Raising(ProducerClosed):
@@ -197,9 +199,9 @@ class AIOKafkaProducer:
         """
         assert value is not None or key is not None, "a record needs a key or a value"
         self._started()
-        await self._partitions(topic)
         self._check_transaction()
-        pairs = list(headers or ())
+        check_numbers(partition=partition, timestamp_ms=timestamp_ms)
+        pairs = pairs_of(headers)
         key_bytes = key if self._key is None else self._key(key)
         value_bytes = value if self._value is None else self._value(value)
         self._check_size(key_bytes, value_bytes, pairs)
@@ -275,11 +277,13 @@ class AIOKafkaProducer:
             PylogError: as `send`.
         """
         self._started()
-        chosen = await self._partition(topic, partition, None)
-        assert chosen is not None
         self._check_transaction()
+        assert partition is not None, "a batch goes to one partition; give its number"
+        check_numbers(partition=partition)
+        native = native_of(batch)
+        await self._partition(topic, partition, None)
         with Raising(ProducerClosed):
-            return self._answer(await self._started().send_batch(native_of(batch), topic, partition=chosen))
+            return self._answer(await self._started().send_batch(native, topic, partition=partition))
 
     # ---- transactions --------------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from pylog.compat.kafka.admin_types import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from pylog.compat.kafka.arguments import checked
 from pylog.compat.kafka.enums import (
     AlterConfigOp,
     ConfigFilterType,
@@ -91,6 +92,7 @@ CLIENT: Final = "KafkaAdminClient"
 _CLUSTER_ID: Final = "pylog"
 
 
+@checked
 class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfAdmin, TransactionsOfAdmin):
     """Administers topics and groups, as kafka-python's administrator does. There is one broker, 0, and one copy.
 
@@ -141,7 +143,9 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
             "cluster_authorized_operations": set(),
         }
 
-    def describe_log_dirs(self, topic_partitions: Any = None, brokers: Iterable[int] | None = None) -> list[dict[str, Any]]:
+    def describe_log_dirs(
+        self, topic_partitions: Mapping[str, Iterable[int] | None] | Iterable[str] | None = None, brokers: Any = None
+    ) -> list[dict[str, Any]]:
         """Returns the sizes of partitions in bytes.
 
         Args:

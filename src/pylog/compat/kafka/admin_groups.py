@@ -76,7 +76,9 @@ class GroupsOfAdmin:
             "authorized_operations": list(_ALLOWED),
         }
 
-    def list_group_offsets(self, group_specs: Any) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    def list_group_offsets(
+        self, group_specs: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """Returns committed offsets by group and partition. A requested partition without a commit has the offset -1.
 
         Args:

@@ -17,13 +17,20 @@ _ELECTIONS: Final = (0, 1)  # preferred, unclean
 _ONE_COPY: Final = [NODE.node_id]
 
 
+Partitions = Mapping[str, Iterable[int]] | Iterable[str]  # by topic, or topics with all of theirs
+
+
 class ReplicasOfAdmin:
     """The calls of `KafkaAdminClient` for leaders and copies. They answer as a broker without other brokers does."""
 
     _cluster: Cluster
 
     def elect_leaders(
-        self, election_type: Any, topic_partitions: Any = None, timeout_ms: float | None = None, raise_errors: bool = True
+        self,
+        election_type: Any,
+        topic_partitions: Partitions | None = None,
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,
     ) -> Answer:
         """Elects nobody: each partition's leader is broker 0. Each partition has the error code 84 (election not needed).
 
@@ -44,7 +51,7 @@ class ReplicasOfAdmin:
         ]
         return Answer(throttle_time_ms=0, error_code=0, replica_election_results=rows)
 
-    def _chosen(self, given: Any) -> Iterator[tuple[str, Iterable[int]]]:
+    def _chosen(self, given: Partitions | None) -> Iterator[tuple[str, Iterable[int]]]:
         if isinstance(given, Mapping):
             yield from given.items()
         else:
@@ -60,7 +67,7 @@ class ReplicasOfAdmin:
         return Answer(partition_id=number, error_code=kind.errno, error_message=kind.description)
 
     def perform_leader_election(
-        self, election_type: Any, topic_partitions: Any = None, timeout_ms: float | None = None
+        self, election_type: Any, topic_partitions: Partitions | None = None, timeout_ms: float | None = None
     ) -> Answer:
         """Does the same, by version 2's name."""
         return self.elect_leaders(election_type, topic_partitions, timeout_ms)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pylog.compat.clusters import Cluster
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.admin_configs import options_of_topic
-from pylog.compat.kafka.admin_types import ACLOperation, Answer, NewTopic
+from pylog.compat.kafka.admin_types import ACLOperation, Answer, NewPartitions, NewTopic
 from pylog.compat.kafka.structs import IsolationLevel, OffsetAndTimestamp, OffsetSpec
 from pylog.compat.kafka.topic_options import native_options
 from pylog.compat.kafka.translation import Translating, translated
@@ -70,7 +70,7 @@ class TopicsOfAdmin:
 
     def create_topics(
         self,
-        new_topics: Any,
+        new_topics: Mapping[str, Mapping[str, Any]] | Iterable[NewTopic | str],
         timeout_ms: float | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
@@ -86,8 +86,8 @@ class TopicsOfAdmin:
             wait_for_metadata: a topic is there when this returns.
 
         Raises:
-            ValueError: nothing to create. TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError,
-            InvalidConfigurationError: raised for the first topic that fails; the others are created.
+            TypeError: no topics. ValueError: nothing to create. TopicAlreadyExistsError, InvalidTopicError,
+            InvalidPartitionsError, InvalidConfigurationError: raised for the first topic that fails; the others are created.
         """
         if validate_only and wait_for_metadata:
             raise ValueError("validate_only and wait_for_metadata exclude each other")
@@ -118,7 +118,7 @@ class TopicsOfAdmin:
 
     def create_partitions(
         self,
-        topic_partitions: Mapping[str, Any],
+        topic_partitions: Mapping[str, int | Mapping[str, Any] | NewPartitions],
         timeout_ms: float | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
@@ -330,4 +330,6 @@ def _partition_row(number: int) -> Answer:
 
 def _count(given: Any) -> int:
     count = given["count"] if isinstance(given, Mapping) else getattr(given, "total_count", given)
-    return int(count)
+    if not isinstance(count, int):
+        raise TypeError(f"a number of partitions is an int, not {count!r}")
+    return count

@@ -63,6 +63,8 @@ class Choice:
         if names and pattern:
             raise errors.IllegalStateError("a consumer subscribes to topics or to a pattern; give one of them")
         kind = _PATTERN if pattern else _TOPICS
+        if pattern and not isinstance(pattern, str | re.Pattern):
+            raise TypeError(f"pattern={pattern!r} is not text or a compiled pattern")
         if not pattern:
             if not isinstance(names, Sequence | set | frozenset):
                 raise TypeError(f"topics={topics!r} is not a list of topic names")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.answers import checked_times, existing, found_at, native_offsets, offsets_of, response_to, settle
+from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.choice import check_partitions
 from pylog.compat.kafka.consumer_base import ConsumerBase
 from pylog.compat.kafka.future import Future
@@ -80,6 +81,8 @@ class KafkaConsumer(ConsumerBase):
         Raises:
             ValueError, TypeError: an argument is wrong. IllegalStateError: the consumer is closed. Errors of deserializers.
         """
+        if not isinstance(timeout_ms, int | float):
+            raise TypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms={timeout_ms!r} is negative")
         if max_records is not None and not isinstance(max_records, int):
@@ -196,7 +199,12 @@ class KafkaConsumer(ConsumerBase):
         if self._metrics is not None:
             self._metrics.commits.add(_CLOCK.monotonic() - begun)
 
-    def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, callback: Any = None) -> Future:
+    @checking
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> Future:
         """Commits in the background. `callback(offsets, response)` gets an exception as response, or an object that is none."""
         self._check_group()
         done = Future()
@@ -240,16 +248,19 @@ class KafkaConsumer(ConsumerBase):
 
     # ---- offsets -------------------------------------------------------------------------------------------------------------
 
+    @checking
     def beginning_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[Any, int]:
         """Returns the first offset of each partition. Raises KafkaTimeoutError if one does not exist."""
         with self._calls:
             return existing(self._native.beginning_offsets, list(partitions))
 
+    @checking
     def end_offsets(self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None) -> dict[Any, int]:
         """Returns the offset after the last record of each partition. Raises KafkaTimeoutError if one does not exist."""
         with self._calls:
             return existing(self._native.end_offsets, list(partitions))
 
+    @checking
     def offsets_for_times(
         self,
         timestamps: Mapping[TopicPartition, float],
@@ -287,6 +298,7 @@ class KafkaConsumer(ConsumerBase):
         """Returns True until the consumer is closed."""
         return not self._closed
 
+    @checking
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Commits if automatic commits are on, and leaves the group. A `poll` of another thread ends at once.
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pylog.compat.clusters import CLUSTERS
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.answers import offsets_of, response_to
+from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.calls import Calls
 from pylog.compat.kafka.choice import Choice, check_partitions
 from pylog.compat.kafka.consumer_metrics import ConsumerMetrics
@@ -51,7 +52,7 @@ class ConsumerBase:
         self._metrics = ConsumerMetrics(self) if self.config["metrics_enabled"] else None
         self._polling.take_records = taking(key, value, None if self._metrics is None else self._metrics.sizes.add)
         callback = self.config["default_offset_commit_callback"]
-        if callback is not CONSUMER["default_offset_commit_callback"]:
+        if callback not in (None, CONSUMER["default_offset_commit_callback"]):
             self._core.commits.after_auto_commit = lambda offsets, error: callback(offsets_of(offsets), response_to(error))
         self._cluster.clients.add(self)
         warn_of_ignored(CLIENT, CONSUMER, configs, self._cluster.name)
@@ -70,6 +71,7 @@ class ConsumerBase:
         with self._calls:
             self._choice.subscribe(topics, pattern, listener)
 
+    @checking
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Assigns exactly these partitions. One that does not exist yields no records until it does."""
         with self._calls:

@@ -31,8 +31,8 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
         raise errors.KafkaConfigurationError(wrong)
     config = config_of(CONSUMER, given)
     policy = config["auto_offset_reset"]
-    config["auto_offset_reset"] = _OLD_POLICIES.get(policy, policy) if isinstance(policy, str) else policy
     _check_types(config)
+    config["auto_offset_reset"] = _OLD_POLICIES.get(policy, policy)
     _check_waits(config, given)
     if config["group_instance_id"] is not None:
         _check_instance(config["group_instance_id"], config["group_id"])
@@ -46,6 +46,12 @@ def _check_types(config: Mapping[str, Any]) -> None:
     """Raises KafkaConfigurationError for options that kafka-python would fail over later."""
     if not isinstance(config["group_id"], str | None):
         raise errors.KafkaConfigurationError(f"group_id={config['group_id']!r} is not a name")
+    if not isinstance(config["auto_offset_reset"], str):
+        message = "is not text; it is earliest, latest or none"
+        raise errors.KafkaConfigurationError(f"auto_offset_reset={config['auto_offset_reset']!r} {message}")
+    callback = config["default_offset_commit_callback"]
+    if callback is not None and not callable(callback):
+        raise errors.KafkaConfigurationError(f"default_offset_commit_callback={callback!r} cannot be called")
     for name in ("consumer_timeout_ms", "request_timeout_ms"):
         if isinstance(config[name], bool) or not _is_number(config[name]):
             raise errors.KafkaConfigurationError(f"{name}={config[name]!r} is not a number of milliseconds")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Self
 from pylog.compat.clusters import CLUSTERS
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.answers import native_offsets
+from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.future import FutureProduceResult, FutureRecordMetadata, RecordMetadata, Refused, new_future
 from pylog.compat.kafka.metadata import ClusterMetadata
 from pylog.compat.kafka.options import PRODUCER, warn_of_ignored
@@ -300,6 +301,7 @@ class KafkaProducer:
         """Returns the format of record batches for a broker's version."""
         return 2 if api_version >= (0, 11) else 1 if api_version >= (0, 10, 0) else 0
 
+    @checking
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Appends the sent records and ends the producer's thread. May be called twice, and from a callback.
 
