@@ -350,8 +350,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_description_opens_no_log",
         file="pylog/log_manager.py",
-        text="        if key not in manager._logs:\n            directory",
-        replacement="        if False:\n            directory",
+        text="        if key not in manager._logs:\n            seen = fast_outline",
+        replacement="        if False:\n            seen = fast_outline",
         tests=("tests/groups/test_admin.py::test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly",),
         why="`Group.describe` opens the log of each partition.",
     ),
