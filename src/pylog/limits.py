@@ -141,6 +141,7 @@ HANGING_TRANSACTION_MS = 20 * 60_000  # a broker's transaction.max.timeout.ms, a
 
 # Lag and health of groups.
 LAG_COUNT_BYTES = 1 << 30  # of batches whose headers one observation reads to count unread records; more is not counted
+TALLY_BYTES = 64 << 20  # of batches whose headers one observation of the window reads to count records; 50 ms
 COMMITS_AT_ONCE = 32_768  # records of __consumer_offsets read at a time, newest first
 COMMITS_SEARCHED = 262_144  # of these records at most, for groups that commit seldom
 RECENT_BYTES = 64 << 20  # of the segments whose producers the window lists; 50 ms of header reading

@@ -188,6 +188,25 @@ def test_the_keyboard_alone_opens_a_topic_searches_it_reads_a_record_and_goes_ba
     tab.close()
 
 
+def test_a_question_mark_shows_the_keys(window: Window) -> None:
+    tab = window.tab("dark", NARROW)
+    page = tab.go("/topics/orders")
+    page.keyboard.press("?")
+    page.wait_for_selector("#keys[open] :text('next and the previous row')")
+    assert tab.axe() == []
+    assert not tab.is_wider_than_the_screen()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.locator("input[name=find]").focus()
+    page.keyboard.type("?")
+    assert not page.locator("#keys").is_visible(), "it is text in a field"
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("button", name="Close").click()
+    assert not page.locator("#keys").is_visible()
+    assert (own(tab.complaints), tab.strayed) == ([], [])
+    tab.close()
+
+
 def test_new_records_come_in_on_top_and_wait_while_the_reader_reads(window: Window) -> None:
     log = window.store.log("orders")
     tab = window.tab()

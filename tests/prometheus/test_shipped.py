@@ -24,23 +24,64 @@ from support.prometheus import Prometheus, promtool, running
 HERE: Final = Path(__file__).resolve().parent
 VARIABLES: Final = {"__rate_interval": "5s", "store": ".*", "topic": ".*", "group": ".*"}
 
-# What the dashboards of other exporters ask for: metrics, labels and functions, in our words.
+# The panels and variables of the public dashboards, in our words: the same metrics, labels and functions.
+BY: Final = "namespace, cluster_name, topic, partition"
+CLUSTER: Final = 'namespace="ns", cluster_name=~".+"'
+KEPT: Final = 'namespace="ns", cluster_name=~".+", group=~".+", group!=""'
+GROUPS_KEPT: Final = 'consumergroup=~".+", topic=~".+"'
+MIXIN: Final = 'topic!="__consumer_offsets", job="integrations/kafka", kafka_cluster=~"c", topic=~".+"'
+MIXIN_GROUP: Final = f'{MIXIN}, consumergroup!="", consumergroup=~".+"'
 OTHERS: Final = {
-    "Grafana 7589 and Strimzi's exporter dashboard": (
+    "Grafana 7589": (
         'sum by (topic) (rate(kafka_topic_partition_current_offset{instance=~".+", topic=~".+"}[5s]))',
         'sum by (consumergroup, topic) (kafka_consumergroup_lag{instance=~".+", topic=~".+"})',
-        'sum by (consumergroup, topic) (delta(kafka_consumergroup_current_offset{instance=~".+", topic=~".+"}[5s]))',
+        'sum by (topic) (delta(kafka_topic_partition_current_offset{instance=~".+", topic=~".+"}[5s]) / 5)',
+        'sum by (consumergroup, topic) (delta(kafka_consumergroup_current_offset{instance=~".+", topic=~".+"}[5s]) / 5)',
         'sum by (topic) (kafka_topic_partitions{instance=~".+", topic=~".+"})',
-        'count(count by (consumergroup) (kafka_consumergroup_members{namespace="ns", strimzi_io_cluster="c"} >= 0))',
-        'max(kafka_topic_partition_oldest_offset{namespace="ns", strimzi_io_cluster="c"})',
+        "count by (job) (kafka_consumergroup_current_offset)",
+        'count by (instance) (kafka_consumergroup_current_offset{job=~".+"})',
+        'count by (topic) (kafka_topic_partition_current_offset{instance=~".+", topic!="__consumer_offsets"})',
+    ),
+    "Strimzi's exporter dashboard": (
+        'count(kafka_topic_partitions{topic=~".+"})',
+        'sum(kafka_topic_partitions{topic=~".+"})',
+        'sum(kafka_topic_partition_replicas{topic=~".+"})',
+        'sum(kafka_topic_partition_in_sync_replica{topic=~".+"})',
+        'sum(kafka_topic_partition_under_replicated_partition{topic=~".+"})',
+        'sum by (topic) (rate(kafka_topic_partition_current_offset{topic=~".+"}[5s]))',
+        f"sum by (consumergroup, topic) (delta(kafka_consumergroup_current_offset{{{GROUPS_KEPT}}}[5s]) / 60)",
+        f"sum by (consumergroup, topic) (kafka_consumergroup_lag{{{GROUPS_KEPT}}})",
+        f"sum by (consumergroup, partition, topic) (kafka_consumergroup_current_offset{{{GROUPS_KEPT}}})",
+        f"sum by (consumergroup, partition, topic) (kafka_consumergroup_lag{{{GROUPS_KEPT}}})",
+        'sum by (topic) (kafka_topic_partitions{topic=~".+"})',
+        'sum by (partition, topic) (kafka_topic_partition_current_offset{topic=~".+"})',
+        'sum by (partition, topic) (kafka_topic_partition_oldest_offset{topic=~".+"})',
+        "count by (namespace) (kafka_exporter_build_info)",
+        'count by (strimzi_io_cluster) (kafka_exporter_build_info{namespace="ns"})',
+        'count by (consumergroup) (kafka_consumergroup_current_offset{namespace="ns", strimzi_io_cluster="c"})',
+        'count by (topic) (kafka_topic_partition_current_offset{namespace="ns", strimzi_io_cluster="c"})',
     ),
     "kafka-lag-exporter": (
-        'topk(50, kafka_consumergroup_group_max_lag_seconds{namespace="ns", cluster_name=~".+", group!=""})',
-        'topk(25, kafka_consumergroup_group_lag_seconds{namespace="ns", cluster_name=~".+", group!=""})',
-        'kafka_consumergroup_group_max_lag{namespace="ns", cluster_name=~".+", group!=""}',
-        'kafka_consumergroup_group_lag{namespace="ns", cluster_name=~".+", group!=""}',
-        'sum(kafka_consumergroup_group_offset{namespace="ns", cluster_name=~".+", group!=""})',
-        "sum(0 * kafka_consumergroup_group_offset + on (topic, partition) group_left () kafka_partition_latest_offset)",
+        f"topk(50, kafka_consumergroup_group_max_lag_seconds{{{KEPT}}})",
+        f"topk(25, kafka_consumergroup_group_lag_seconds{{{KEPT}}})",
+        f"topk(50, kafka_consumergroup_group_max_lag{{{KEPT}}})",
+        f"topk(25, kafka_consumergroup_group_lag{{{KEPT}}})",
+        f"kafka_consumergroup_group_max_lag_seconds{{{KEPT}}}",
+        f"kafka_consumergroup_group_max_lag{{{KEPT}}}",
+        f"max by (group) (kafka_consumergroup_group_lag_seconds{{{KEPT}}})",
+        f"sum(kafka_consumergroup_group_offset{{{KEPT}}})",
+        f"sum(kafka_consumergroup_group_offset{{{KEPT}}} * 0 + on ({BY}) group_left kafka_partition_latest_offset{{{CLUSTER}}})",
+        "count by (namespace, cluster_name, group) (kafka_consumergroup_group_lag)",
+    ),
+    "Grafana's kafka-mixin, topics": (
+        f"max by (job, kafka_cluster, topic, partition) (kafka_log_log_logstartoffset{{{MIXIN}}})",
+        f"max by (job, kafka_cluster, topic, partition) (kafka_log_log_logendoffset{{{MIXIN}}})",
+        f"max by (job, kafka_cluster, topic, partition) (kafka_log_log_size{{{MIXIN}}})",
+        f"sum by (job, kafka_cluster, topic, partition) (rate(kafka_topic_partition_current_offset{{{MIXIN}}}[5s]))",
+        f"sum by (job, kafka_cluster, topic) (rate(kafka_topic_partition_current_offset{{{MIXIN}}}[5s]))",
+        f"avg by (job, kafka_cluster, consumergroup, topic) (rate(kafka_consumergroup_current_offset{{{MIXIN_GROUP}}}[5s]))",
+        f"sum by (job, kafka_cluster, consumergroup, topic) (kafka_consumergroup_uncommitted_offsets{{{MIXIN_GROUP}}})",
+        f"avg by (job, kafka_cluster, consumergroup, topic) (kafka_consumer_lag_millis{{{MIXIN_GROUP}}})",
     ),
     "kminion": (
         'sum by (topic_name) (rate(kminion_kafka_topic_high_water_mark_sum{namespace="ns"}[5s]))',
@@ -49,6 +90,17 @@ OTHERS: Final = {
         'kminion_kafka_consumer_group_info{state=~".+"}',
     ),
     "the JMX exporter's sizes": ("sum by (topic) (kafka_log_log_size)", "kafka_log_log_numlogsegments"),
+}
+# The panels of the same dashboards that stay empty, and why.
+EMPTY: Final = {
+    'count(kafka_topic_partition_leader_is_preferred{topic=~".+"} < 1)': "no partition is led by another broker than the first",
+    'sum(kafka_cluster_partition_atminisr{topic=~".+"})': "a directory has no replicas that a minimum could be set for",
+    'sum(kafka_cluster_partition_underminisr{topic=~".+"})': "the same",
+    "sum(rate(jvm_memory_bytes_used[5s]))": "the memory of kafka-lag-exporter's own JVM",
+    "sum(rate(jvm_gc_collection_seconds_sum[5s]))": "its garbage collection",
+    "sum(rate(jvm_gc_collection_seconds_count[5s]))": "the same",
+    f"sum(rate(kafka_server_brokertopicmetrics_bytesinpersec{{{MIXIN}}}[5s]))": "bytes of requests, which a directory has not",
+    f"sum(rate(kafka_server_brokertopicmetrics_bytesoutpersec{{{MIXIN}}}[5s]))": "the same",
 }
 
 
@@ -122,7 +174,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, rules: Path) -> Iterator[Pr
         load = _Load(store)
         load.start()
         try:
-            labels = "namespace: ns, strimzi_io_cluster: c"
+            labels = "namespace: ns, strimzi_io_cluster: c, kafka_cluster: c, job: integrations/kafka"
             with running(root, f"127.0.0.1:{served.port}", rules, labels) as prometheus:
                 _wait_for_scrapes(prometheus)
                 yield prometheus
@@ -174,6 +226,10 @@ def test_each_variable_of_the_shipped_dashboard_has_values(server: Prometheus) -
 @pytest.mark.parametrize("exporter", OTHERS)
 def test_what_dashboards_of_other_exporters_ask_for_gives_data(server: Prometheus, exporter: str) -> None:
     assert [each for each in OTHERS[exporter] if not server.query(each)] == []
+
+
+def test_panels_that_are_said_to_stay_empty_do(server: Prometheus) -> None:
+    assert [each for each in EMPTY if server.query(each)] == []
 
 
 def test_a_store_under_load_raises_no_alert(server: Prometheus) -> None:

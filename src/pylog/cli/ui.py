@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -13,15 +13,18 @@ from pylog.cli.exits import UsageError
 from pylog.cli.output import print_json, write_data
 from pylog.cli.stores import reading, writing
 
+_LOOPBACK: Final = "127.0.0.1"
+
 
 @command(CARE)
 def ui(
     store: StorePath,
     /,
     *,
-    host: str = "127.0.0.1",
+    host: str = _LOOPBACK,
     port: int | None = None,
     token: str | None = None,
+    uds: str | None = None,
     allow_host: Annotated[list[str] | None, Parameter(name="--allow-host")] = None,
     write: Flag = False,
     hide_values: Annotated[bool, Parameter(name="--hide-values", negative="")] = False,
@@ -36,6 +39,8 @@ def ui(
         store: Path of the log directory. A broker may be running on it.
         host: Address to listen on. One that other machines can reach needs --token.
         port: Port to listen on; 0 for any free one. Default: the first free one from 8055 on.
+        uds: Path of a Unix socket to listen on, in the place of an address, for a proxy on this machine. Only its owner may open
+            it.
         token: Token that requests must have. Default: a random one.
         write: Let pages change the directory: set offsets of groups, delete groups, records and topics, abort transactions. Each
             change is planned and confirmed, and opens the directory for writing only meanwhile.
@@ -47,7 +52,10 @@ def ui(
         pylog ui shop
         pylog ui shop --port 8080
         pylog ui shop --write
+        pylog ui shop --uds /run/shop/ui.sock --allow-host ops.example
     """
+    if uds is not None and (port is not None or host != _LOOPBACK):
+        raise UsageError("--uds is in the place of --host and --port; give one of them")
     try:
         from pylog.monitoring.measured import measures_of
         from pylog.ui.server import WindowServer
@@ -58,7 +66,7 @@ def ui(
     with (
         reading(store) as opened,
         WindowServer(
-            measures_of(opened).watch(), host, port, token, allow_host or (), to_write, hide_values=hide_values
+            measures_of(opened).watch(), host, port, token, allow_host or (), to_write, hide_values=hide_values, uds=uds
         ) as server,
     ):
         if json:

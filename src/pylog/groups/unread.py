@@ -9,7 +9,7 @@ from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
 from pylog.groups.health import UnreadSegment
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.counting import record_count
+from pylog.log.reading.counting import tally
 from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.state import LogState
 from pylog.topics.topic import Topic
@@ -115,7 +115,7 @@ class UnreadRecords:
             try:
                 if not budget.take(self.log.size_between(reached, end)):
                     return None
-                counted += self.log.answer(partial(record_count, wanted=OffsetRange(reached, end)))
+                counted += self.log.answer(partial(tally, wanted=OffsetRange(reached, end))).records
             except (CorruptionError, OffsetOutOfRangeError):
                 return None
         self._used_counts[offset] = end, counted

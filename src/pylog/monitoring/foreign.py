@@ -114,6 +114,7 @@ def _kafka_exporter(found: Measurements) -> Iterator[Family]:
     ends = "log_end_offset"
     ones: Series = [(labels, 1) for labels, _ in found.rows(ends, by_partition)]
     zeros: Series = [(labels, 0) for labels, _ in ones]
+    yield _gauge("kafka_exporter_build_info", "The version of pylog.", found.rows("build_info", {"version": "version"}))
     yield _gauge("kafka_brokers", "Number of brokers: a directory counts as one.", [({}, 1)])
     yield _gauge("kafka_broker_info", "The broker.", [({"id": "0", "address": found.store}, 1)])
     yield _gauge("kafka_topic_partitions", "Partitions of a topic.", found.counts(ends, topic))

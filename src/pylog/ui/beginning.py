@@ -15,6 +15,7 @@ from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, Reading, SegmentSeen, TopicSeen
 from pylog.ui.taking import group_seen, observed, topic_seen
+from pylog.ui.tallies import Tallies
 from pylog.unopened import UnopenedDirectory
 from pylog.urls import is_url
 
@@ -23,9 +24,10 @@ _ENDING_S: Final = 5.0
 
 
 class Begun(NamedTuple):
-    """The result: the observer, which has opened the partitions, and the observation."""
+    """The result: the observer, which has opened the partitions, the tallies of segments, and the observation."""
 
     observer: GroupObserver
+    tallies: Tallies
     seen: Observation
 
 
@@ -91,7 +93,8 @@ class Beginning:
         """Reads groups, and then topics. Each step is a call inside the store's gate, so closing waits for one only."""
         manager, offsets = self._manager, self._offsets
         with manager.gate.throughout():
-            observer = GroupObserver(manager, offsets)
+            observer, tallies = GroupObserver(manager, offsets), Tallies()
+            tallies.begin(observer.topics)
             topics = dict(self._outlined(observer.topics))
             names = offsets.known_groups()[0]
         groups: dict[str, GroupSeen] = {}
@@ -106,10 +109,10 @@ class Beginning:
         for name, topic in sorted(observer.topics.items()):
             with manager.gate.throughout():
                 self._show(observer, topics, groups, len(names), len(names))
-                topics[name] = topic_seen(observer, topic, None)
+                topics[name] = topic_seen(observer, topic, tallies, None)
             if self._stopped.is_set():
                 return None
-        return Begun(observer, observed(manager, observer, topics, groups, names))
+        return Begun(observer, tallies, observed(manager, observer, topics, groups, names))
 
     def _outlined(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, TopicSeen]]:
         """Yields the topics of which nothing is unusual, without opening a partition: 0.2 ms for each."""

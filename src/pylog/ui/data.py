@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pylog.ui.observation import GroupSeen, Observation, TopicSeen
+from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, TopicSeen
 from pylog.ui.search import SearchPage, cursor_text
 from pylog.ui.tail import Tail
 from pylog.ui.verifying import Verified
@@ -38,11 +38,18 @@ def topic_data(topic: TopicSeen) -> dict[str, object]:
         "topic": topic.name,
         "internal": topic.is_internal,
         "offsets": topic.offsets,
+        "records": topic.records,
         "bytes": topic.size,
         "rate": topic.rate,
         "options": asdict(topic.config),
-        "partitions": [{**asdict(each), "partition": each.partition.partition, "bytes": each.size} for each in topic.partitions],
+        "partitions": [_partition_data(each) for each in topic.partitions],
     }
+
+
+def _partition_data(seen: PartitionSeen) -> dict[str, object]:
+    segments = [asdict(each) | {"tally": each.tally and each.tally._asdict()} for each in seen.segments]
+    number = seen.partition.partition
+    return {**asdict(seen), "partition": number, "bytes": seen.size, "records": seen.records, "segments": segments}
 
 
 def group_data(group: GroupSeen) -> dict[str, object]:

@@ -18,6 +18,14 @@ from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, exact, seconds
 TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
 _SHOWN: Final = 400  # bytes of a value in a table
 _SPARKS: Final = 60  # observations in a small picture
+KEYS: Final = (
+    (("/",), "to the search box: a topic, a group, or topic-partition@offset"),
+    (("j", "k"), "to the next and the previous row"),
+    (("Enter",), "opens the row"),
+    (("[", "]"), "to the previous and the next record or page"),
+    (("Esc",), "out of a field, so that the page refreshes again"),
+    (("?",), "shows these keys"),
+)
 Html = Any  # htpy's nodes: elements, texts, and lists of them
 
 
@@ -84,6 +92,7 @@ class PageFrame:
                     h.nav(aria_label="Pages")[
                         (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
                     ],
+                    h.button("#help", type="button", aria_label="Keys", title="Keys (?)")["?"],
                     h.form(".go", action=self.url("go"), role="search")[
                         h.input(
                             name="to",
@@ -93,6 +102,7 @@ class PageFrame:
                         )
                     ],
                 ],
+                _keys(),
                 h.main("#main", data_live=str(round(1000 * self.seen.fresh_s)) if live else None)[content],
             ],
         ]
@@ -144,6 +154,14 @@ class PageFrame:
     def at(self, timestamp: int) -> Html:
         """Returns how long ago a time was, with the exact time as its title."""
         return h.time(title=exact(timestamp))[age(timestamp, self.seen.at_ms)]
+
+
+def _keys() -> Html:
+    """Returns the help: a dialog with all keys, which the page's script opens."""
+    rows = ([h.dt[[[h.kbd[key], " "] for key in keys]], h.dd[meaning]] for keys, meaning in KEYS)
+    return h.dialog("#keys", aria_labelledby="keys-title")[
+        h.h2("#keys-title")["Keys"], h.dl[rows], h.form(method="dialog")[h.button["Close"]]
+    ]
 
 
 def verdict_mark(verdict: Verdict) -> Html:
@@ -215,11 +233,18 @@ def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
     return h.tr[
         _topic_name(frame, topic),
         number("partitions", len(topic.partitions)),
-        number("offsets", topic.offsets),
+        _records(topic),
         _written(frame, topic),
         cell("kept", retention_text(topic.config)),
         cell("groups", _readers(frame, topic)),
     ]
+
+
+def _records(topic: TopicSeen) -> Html:
+    """Returns how many records a topic has, or the most that it can have if they were not counted."""
+    if topic.records is None:
+        return cell("records", h.span(title="offsets: the records are not counted")[f"≤ {count(topic.offsets)}"], number=True)
+    return number("records", topic.records, f"{count(topic.offsets)} offsets")
 
 
 def _readers(frame: PageFrame, topic: TopicSeen) -> Html:
@@ -253,7 +278,7 @@ def size_cell(size: int) -> Html:
     return cell("size", h.span(title=count(size))[size_text(size)], number=True)
 
 
-TOPIC_TITLES: Final = ("Topic", "Partitions", "Offsets", "Written", "Size", "Newest record", "Kept", "Groups")
+TOPIC_TITLES: Final = ("Topic", "Partitions", "Records", "Written", "Size", "Newest record", "Kept", "Groups")
 SHORT_TOPIC_TITLES: Final = ("Topic", "Written", "Size", "Newest record", "Course")
 TOPIC_NUMBERS: Final = TOPIC_TITLES[1:6]
 

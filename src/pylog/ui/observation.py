@@ -11,6 +11,7 @@ from pylog.config import TopicConfig
 from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.groups.description import MemberDescription
 from pylog.groups.health import Health, Verdict
+from pylog.log.reading.counting import Tally
 from pylog.record.types import TopicPartition
 
 FRESH_S: Final = 2.0
@@ -20,13 +21,18 @@ ERRORS: Final = frozenset({Verdict.REWIND, Verdict.STALL, Verdict.STOP, Verdict.
 
 @dataclass(frozen=True, slots=True)
 class SegmentSeen:
-    """A segment: offsets from `base_offset` to before `end_offset`, and the bytes of its `.log` file."""
+    """A segment: offsets from `base_offset` to before `end_offset`, and the bytes of its `.log` file.
+
+    `tally` and `has_seal` are None if its headers were not read: it is not counted yet, too large, or damaged.
+    """
 
     base_offset: int
     end_offset: int
     size: int
     newest_ms: int
     is_active: bool
+    tally: Tally | None = None
+    has_seal: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,12 @@ class PartitionSeen:
         return sum(each.size for each in self.segments)
 
     @property
+    def records(self) -> int | None:
+        """The number of records, without markers and gaps; None if they were not counted."""
+        counted = [each.tally for each in self.segments]
+        return None if self.damage is not None or None in counted else sum(each.records for each in counted if each is not None)
+
+    @property
     def newest_ms(self) -> int:
         """The largest timestamp of the last segments, or -1."""
         return max((each.newest_ms for each in self.segments[-2:]), default=-1)
@@ -104,6 +116,12 @@ class TopicSeen:
     def offsets(self) -> int:
         """Offsets from the starts to the ends of its logs."""
         return sum(each.end_offset - each.start_offset for each in self.partitions)
+
+    @cached_property
+    def records(self) -> int | None:
+        """The number of records, without markers and gaps; None if they were not counted."""
+        counted = [each.records for each in self.partitions]
+        return None if None in counted else sum(each for each in counted if each is not None)
 
     @cached_property
     def size(self) -> int:

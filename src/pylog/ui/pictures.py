@@ -9,11 +9,13 @@ import htpy as h
 
 from pylog.ui.fates import Fates
 from pylog.ui.observation import PartitionSeen
+from pylog.ui.timeline import BARS, TimeBar
 from pylog.ui.words import count, counted, exact
 
 _WIDTH: Final = 1000
 _HEIGHT: Final = 120
 _STRIP: Final = 20
+_BARS_HEIGHT: Final = 40
 _SPARK: Final = (80, 18)
 
 
@@ -61,6 +63,35 @@ def _mark(kind: str, offset: int, seen: PartitionSeen) -> Any:
             return h.Element("line")(class_=f"mark {kind}", x1=at, x2=at, y1="0", y2=str(_STRIP))[title]
         x += _WIDTH * each.size / seen.size
     return None  # all of it is durable
+
+
+def time_bars(bars: Sequence[TimeBar], link: Callable[[TimeBar], str]) -> Any:
+    """Draws a timeline. Each bar with records is a link.
+
+    Args:
+        bars: of the timeline.
+        link: returns the address of a bar's records.
+    """
+    top = max(each.records for each in bars)
+    total, begin, end = sum(each.records for each in bars), bars[0].begin_ms, bars[-1].end_ms - 1
+    label = f"About {counted(total, 'record')} from {exact(begin)} to {exact(end)}; a bar leads to its records"
+    width = _WIDTH / BARS
+    drawn = []
+    for at, each in enumerate(bars):
+        if each.records:
+            title = f"{exact(each.begin_ms)}: about {counted(each.records, 'record')}"
+            height = max(2.0, _BARS_HEIGHT * each.records / top)
+            place = {"x": f"{at * width:.1f}", "width": f"{width - 1:.1f}"}
+            hit = h.Element("rect")(".hit", y="0", height=str(_BARS_HEIGHT), **place)
+            bar = h.Element("rect")(".bar-of", y=f"{_BARS_HEIGHT - height:.1f}", height=f"{height:.1f}", **place)
+            drawn.append(h.a(href=link(each), aria_label=title, tabindex="-1")[h.Element("title")[title], hit, bar])
+    picture = h.Element("svg")(
+        ".bars", viewBox=f"0 0 {_WIDTH} {_BARS_HEIGHT}", preserveAspectRatio="none", role="group", aria_label=label
+    )[drawn]
+    times = h.div(".times", aria_hidden="true")[
+        (h.span[exact(at)[:16].replace("T", " ")] for at in (begin, (begin + end) // 2, end))
+    ]
+    return h.div(".timeline")[picture, times]
 
 
 def spark(values: Sequence[float], label: str) -> Any:

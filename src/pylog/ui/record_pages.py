@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import htpy as h
 
 from pylog.text import lines_text, printable, shown
+from pylog.ui import pictures
 from pylog.ui.html import Html, PageFrame, bytes_text, table
 from pylog.ui.matching import HOW, Query
 from pylog.ui.observation import TopicSeen
 from pylog.ui.search import FoundRecord, SearchPage, cursor_text
 from pylog.ui.tail import Tail
+from pylog.ui.timeline import TimeBar
 from pylog.ui.topic_pages import topic_frame
 from pylog.ui.words import count, counted, exact
 
@@ -22,7 +25,13 @@ _NAMES: Final = re.compile(r'("(?:[^"\\]|\\.)*")(?=\s*:)')
 
 
 def records(
-    frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str], found: SearchPage | None, problem: str = ""
+    frame: PageFrame,
+    topic: TopicSeen,
+    query: Query,
+    asked: dict[str, str],
+    found: SearchPage | None,
+    bars: Sequence[TimeBar] = (),
+    problem: str = "",
 ) -> str:
     """Returns records of a topic, with what was searched.
 
@@ -30,6 +39,7 @@ def records(
         frame, topic, query: as the names say.
         asked: the fields of the form, as they were given.
         found: the page; None if the form is wrong.
+        bars: the timeline of the topic; none to leave it out.
         problem: a sentence about the form.
     """
     here = ("topics", topic.name, "records")
@@ -37,7 +47,13 @@ def records(
     if found is not None:
         content[0] = h.section(".card")[_form(frame, topic, query, asked), _foot(frame, here, query, asked, found)]
         content.append(h.section(".card")[_rows_table(frame, topic.name, found.rows)])
+    if bars:
+        content.insert(0, h.section(".card", aria_label="Timeline")[pictures.time_bars(bars, partial(_of_bar, frame, here))])
     return topic_frame(frame, topic, "records", content)
+
+
+def _of_bar(frame: PageFrame, here: Sequence[str], bar: TimeBar) -> str:
+    return frame.url(*here, **{"from": exact(bar.begin_ms), "direction": "forth"})
 
 
 def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str]) -> Html:

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.fs.unix_socket import private_listener, remove_listener
 from pylog.loopback import is_loopback
 from pylog.ui.app import made_application
 from pylog.ui.changes import OpenForWriting
@@ -20,6 +21,7 @@ from pylog.ui.security import LOCAL
 from pylog.ui.watch import Watch
 
 DEFAULT_PORT: Final = 8055
+_BACKLOG: Final = 64
 _OTHERS: Final = 20  # ports that are tried after a taken one
 _ENDING_S: Final = 5.0
 _SILENT_S: Final = 10.0  # a connection is closed after one to two of these without a request
@@ -60,9 +62,10 @@ class WindowServer:
         hosts: names for the window besides those of this machine.
         writing: opens the store for a change; None for a window that only reads.
         hide_values: true to show sizes in the place of values.
+        uds: a path; listens on a Unix socket there, for a proxy, and not on an address.
 
     Attributes:
-        url: the address to open, with the token.
+        url: the address to open, with the token. For a Unix socket, the one that a client of it asks for.
 
     Raises:
         InvalidArgumentError: other machines can reach the host, and there is no token.
@@ -79,14 +82,17 @@ class WindowServer:
         writing: OpenForWriting | None = None,
         *,
         hide_values: bool = False,
+        uds: str | None = None,
     ) -> None:
         if token is None and not is_loopback(host):
             raise InvalidArgumentError(f"host={host!r} can be reached from other machines; give a token, or use 127.0.0.1")
         token = token or secrets.token_urlsafe(32)
-        listener = _listener(host, port)
-        self.port = int(listener.getsockname()[1])
+        listener = _listener(host, port) if uds is None else private_listener(uds, _BACKLOG)
+        self._uds = uds
+        self.port = int(listener.getsockname()[1]) if uds is None else 0
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.port}/?token={token}"
+        place = f"{shown}:{self.port}" if uds is None else "localhost"
+        self.url = f"http://{place}/?token={token}"
         names = [*LOCAL, shown, *hosts]
         app = made_application(watch, token=token, hosts=names, writing=writing, hide_values=hide_values)
         self._watch = watch
@@ -107,6 +113,8 @@ class WindowServer:
     def _run(self, listener: socket.socket) -> None:
         with listener:
             self._server.run(sockets=[listener])
+        if self._uds is not None:
+            remove_listener(self._uds)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +144,7 @@ def _listener(host: str, port: int | None) -> socket.socket:
     for number in tried:
         try:
             family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, number), family=family, backlog=64)
+            return socket.create_server((host, number), family=family, backlog=_BACKLOG)
         except (OSError, OverflowError) as error:
             failed = error
     why = getattr(failed, "strerror", None) or failed

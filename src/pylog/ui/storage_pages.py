@@ -8,6 +8,8 @@ from typing import Final
 import htpy as h
 
 from pylog.log.producer_state import Producer
+from pylog.log.reading.counting import Tally
+from pylog.record.format import CODEC_NAMES
 from pylog.text import printable, size_text
 from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui import pictures
@@ -20,6 +22,7 @@ from pylog.ui.words import count, counted, seconds
 _SEGMENTS: Final = 100  # of a partition that are listed
 PARTITIONS: Final = 20  # of a topic that are shown at once
 _PRODUCERS: Final = 200  # of a partition that are listed
+_SEALS: Final = {True: "yes", False: "none", None: ""}
 _OWNERS: Final = {
     "alive": "its process is running",
     "dead": "its process has ended",
@@ -57,19 +60,22 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
     name = f"{printable(topic.name)}-{seen.partition.partition}"
     if isinstance(found, str):
         return h.section(".card")[h.h2[name], h.p(".say.bad")[printable(found)]]
-    titles = ["Base offset", "End", "Offsets", "Size", "Newest record", "State"]
-    titles += ["Compaction"] if found.to_clean is not None else []
+    titles = ["Base offset", "End", "Records", "Size", "Oldest record", "Newest record", "Codec", "State", "Seal"]
+    titles += ["Compaction", "Tombstones"] if found.to_clean is not None else []
     titles += ["Where"] if seen.tier is not None else []
     titles += ["Deleted"]
     rows = (
         h.tr[
             h.td(".mono", data_label="base")[count(segment.base_offset)],
             number("end", segment.end_offset),
-            number("offsets", segment.end_offset - segment.base_offset),
+            cell("records", _counted(segment), number=True),
             size_cell(segment.size),
+            cell("oldest", frame.at(segment.tally.first_ms) if segment.tally else "", number=True),
             cell("newest", frame.at(segment.newest_ms), number=True),
+            cell("codec", _codecs(segment.tally)),
             cell("state", "active" if segment.is_active else "sealed"),
-            cell("compaction", found.compaction.get(segment.base_offset, "")) if found.to_clean is not None else None,
+            cell("seal", _SEALS[segment.has_seal]),
+            _compacted(frame, segment, found),
             cell("where", _where(segment, seen.tier)) if seen.tier is not None else None,
             cell("deleted", found.retention.get(segment.base_offset, "")),
         ]
@@ -90,9 +96,28 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
         ],
         _tier_lines(frame, seen.tier),
         pictures.strip(seen, found),
-        table(titles, rows, titles[1:5], "It has no segments."),
+        table(titles, rows, titles[1:6], "It has no segments."),
         more and h.p(".quiet")[more],
     ]
+
+
+def _counted(segment: SegmentSeen) -> str:
+    """Returns the number of records, or the most that there can be."""
+    return f"≤ {count(segment.end_offset - segment.base_offset)}" if segment.tally is None else count(segment.tally.records)
+
+
+def _codecs(tally: Tally | None) -> str:
+    return "" if tally is None else ", ".join(name for codec, name in enumerate(CODEC_NAMES) if tally.codecs >> codec & 1)
+
+
+def _compacted(frame: PageFrame, segment: SegmentSeen, found: Fates) -> Html:
+    """Returns what compaction has done and will do with a segment; None in a topic without it."""
+    if found.to_clean is None:
+        return None
+    due_ms = -1 if segment.tally is None else segment.tally.horizon_ms
+    left = seconds((due_ms - frame.seen.at_ms) / 1000)
+    kept = "" if due_ms < 0 else "due" if due_ms <= frame.seen.at_ms else f"kept for {left}"
+    return [cell("compaction", found.compaction.get(segment.base_offset, "")), cell("tombstones", kept)]
 
 
 def _where(segment: SegmentSeen, tier: TierSeen) -> str:

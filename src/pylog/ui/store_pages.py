@@ -32,7 +32,7 @@ _FAR_S: Final = 1000 * 86_400.0  # a disk that is full later is not mentioned
 TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicSeen], Any]]] = {
     "name": lambda topic: topic.name,
     "size": lambda topic: -topic.size,
-    "offsets": lambda topic: -topic.offsets,
+    "records": lambda topic: -(topic.offsets if topic.records is None else topic.records),
     "written": lambda topic: -(topic.rate or 0.0),
     "newest": lambda topic: -topic.newest_ms,
 }

@@ -11,23 +11,28 @@ from pylog.fs import join
 from pylog.fs.system_info import room_at
 from pylog.groups.observer import GroupObserver
 from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.counting import Tally
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 from pylog.ui.observation import THIS_PROCESS, GroupSeen, Observation, PartitionSeen, SegmentSeen, TierSeen, TopicSeen
+from pylog.ui.tallies import Tallies
 from pylog.urls import is_url
 
 RATES: Final = 60  # of a topic that are kept
 
 
-def take(manager: LogManager, offsets: OffsetManager, observer: GroupObserver, before: Observation | None) -> Observation:
+def take(
+    manager: LogManager, offsets: OffsetManager, observer: GroupObserver, tallies: Tallies, before: Observation | None
+) -> Observation:
     """Takes an observation.
 
     Args:
         manager, offsets: the store's manager and offsets.
         observer: the observer of its groups when an observation begins.
+        tallies: the tallies of its segments.
         before: the observation before, for rates.
 
     Raises:
@@ -38,7 +43,8 @@ def take(manager: LogManager, offsets: OffsetManager, observer: GroupObserver, b
         found = group_seen(observer, name)
         if found is not None:
             groups[name] = found
-    topics = {name: topic_seen(observer, topic, before) for name, topic in sorted(observer.topics.items())}
+    tallies.begin(observer.topics)
+    topics = {name: topic_seen(observer, topic, tallies, before) for name, topic in sorted(observer.topics.items())}
     return observed(manager, observer, topics, groups, names)
 
 
@@ -78,16 +84,16 @@ def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
         return None
 
 
-def topic_seen(observer: GroupObserver, topic: Topic, before: Observation | None) -> TopicSeen:
+def topic_seen(observer: GroupObserver, topic: Topic, tallies: Tallies, before: Observation | None) -> TopicSeen:
     """Returns a topic, with its rate since the observation before."""
-    seen = tuple(_partition(observer, TopicPartition(topic.name, number)) for number in topic.partition_ids)
+    seen = tuple(_partition(observer, tallies, TopicPartition(topic.name, number)) for number in topic.partition_ids)
     rate = _rate(topic.name, seen, before, observer.now_ms)
     known = before.topics.get(topic.name) if before is not None else None
     rates = () if known is None or rate is None else (*known.rates, rate)[-RATES:]
     return TopicSeen(topic.name, seen, topic.config, rate, rates)
 
 
-def _partition(observer: GroupObserver, partition: TopicPartition) -> PartitionSeen:
+def _partition(observer: GroupObserver, tallies: Tallies, partition: TopicPartition) -> PartitionSeen:
     try:
         found = observer.unread(partition)
         if found is None:  # deleted meanwhile
@@ -101,7 +107,7 @@ def _partition(observer: GroupObserver, partition: TopicPartition) -> PartitionS
             state.end_offset,
             state.durable_offset,
             min(stable, state.end_offset),
-            _segments(state),
+            _segments(state, tallies.of(found.log, state)),
             None,
             -1 if undurable is None or undurable.timestamp is None else undurable.timestamp,
             _tier(found.log, state),
@@ -130,9 +136,17 @@ def _tier(log: PartitionLog, state: LogState) -> TierSeen | None:
     )
 
 
-def _segments(state: LogState) -> tuple[SegmentSeen, ...]:
+def _segments(state: LogState, counted: Mapping[int, Tally]) -> tuple[SegmentSeen, ...]:
     return tuple(
-        SegmentSeen(base, state.end_of(each), state.size_of(each), each.largest_timestamp(), each is state.active)
+        SegmentSeen(
+            base,
+            state.end_of(each),
+            state.size_of(each),
+            each.largest_timestamp(),
+            each is state.active,
+            counted.get(base),
+            None if each.sealed_by is None else each.sealed_by[0] is not None,
+        )
         for base, each in state.segments
     )
 

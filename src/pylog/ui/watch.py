@@ -20,6 +20,7 @@ from pylog.offsets.offset_manager import OffsetManager
 from pylog.ui.beginning import Beginning, Begun
 from pylog.ui.observation import FRESH_S, LagSeen, Observation
 from pylog.ui.taking import take
+from pylog.ui.tallies import Tallies
 from pylog.ui.verifying import Verifying
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Watch:
         self._transactions = transactions
         self._guard = threading.Lock()
         self._observer: GroupObserver | None = None
+        self._tallies = Tallies()
         self._beginning: Beginning | None = None
         self._last: Observation | None = None
         self._taken = 0.0
@@ -138,7 +140,7 @@ class Watch:
         return sum(topic.partition_count for topic in self.manager.topics().values()) > _LARGE
 
     def _adopt(self, begun: Begun) -> None:
-        self._observer = begun.observer
+        self._observer, self._tallies = begun.observer, begun.tallies
         self._taken = self.manager.clock.monotonic()
         self._last = self._noted(begun.seen)
 
@@ -157,7 +159,7 @@ class Watch:
             self._observer = GroupObserver(self.manager, self.offsets)
         else:
             self._observer.observe()
-        return self._noted(take(self.manager, self.offsets, self._observer, before))
+        return self._noted(take(self.manager, self.offsets, self._observer, self._tallies, before))
 
     def _noted(self, seen: Observation) -> Observation:
         """Adds an observation to the history, and returns it with that."""

@@ -31,8 +31,10 @@ from pylog.ui.matching import Query
 from pylog.ui.observation import Observation, PartitionSeen, TopicSeen
 from pylog.ui.search import FoundRecord, SearchPage, parsed_cursor, search
 from pylog.ui.tail import tail
+from pylog.ui.timeline import TimeBar, Timelines
 from pylog.ui.watch import Watch
 from pylog.ui.words import exact
+from pylog.urls import is_url
 
 _SEARCHES: Final = 4  # at the same time
 _EXPORTS: Final = 4  # at the same time. Not counted as searches: one waits as long as its reader is slow
@@ -74,6 +76,7 @@ class Window:
         self._watch = watch
         self.hides_values = hide_values
         self.early = (self.overview, self.topics)
+        self._timelines = Timelines(watch.manager)
         self._searches = threading.BoundedSemaphore(_SEARCHES)
         self._exports = threading.BoundedSemaphore(_EXPORTS)
 
@@ -209,11 +212,26 @@ class Window:
         except (InvalidArgumentError, BusyError) as error:
             sentence, status = str(error), 503 if isinstance(error, BusyError) else 400
             return Page(
-                lambda frame: record_pages.records(frame, topic, query, asked, None, sentence),
+                lambda frame: record_pages.records(frame, topic, query, asked, None, problem=sentence),
                 lambda: {"error": sentence},
                 status,
             )
-        return Page(lambda frame: record_pages.records(frame, topic, query, asked, found), lambda: data.found_data(found))
+        bars = () if "cursor" in asked else self._bars(topic)
+        return Page(
+            lambda frame: record_pages.records(frame, topic, query, asked, found, bars),
+            lambda: data.found_data(found) | {"timeline": [each._asdict() for each in bars]},
+        )
+
+    def _bars(self, topic: TopicSeen) -> Sequence[TimeBar]:
+        """Returns the timeline of a topic; none if a partition cannot be read."""
+        if is_url(self._watch.manager.path):
+            return ()
+        try:
+            return self._timelines.of(topic, asking.logs_of(self._watch.manager, topic, ""))
+        except ClosedError:
+            raise
+        except PylogError:
+            return ()
 
     def _found(self, topic: TopicSeen, query: Query, asked: dict[str, str]) -> SearchPage:
         with _one_of(self._searches, f"{_SEARCHES} searches"):

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.log.reading import reader
 from pylog.log.reading.good_batches import OffsetRange, good_batches
 from pylog.log.state import LogState
 from pylog.record.batch import Table
-from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, COUNT, LAST_OFFSET, MAGIC
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    COUNT,
+    DELETE_HORIZON_BIT,
+    LAST_OFFSET,
+    MAGIC,
+)
 
 
-def record_count(state: LogState, wanted: OffsetRange) -> int:
-    """Returns the number of records in a range. Markers of transactions and gaps are not counted; aborted records are.
+class Tally(NamedTuple):
+    """Facts about a range of offsets, from the headers of its batches.
+
+    Attributes:
+        records: without markers of transactions and gaps; aborted records are counted.
+        codecs: bit n is set if the records of a batch are compressed with codec n.
+        first_ms: the smallest timestamp of a batch's first record; -1 if it is not known.
+        horizon_ms: the first time at which compaction may remove tombstones and markers that it has kept; -1 without any.
+    """
+
+    records: int = 0
+    codecs: int = 0
+    first_ms: int = -1
+    horizon_ms: int = -1
+
+    def plus(self, later: Tally) -> Tally:
+        """Returns the tally of two ranges together.
+
+        >>> Tally(1, 2, 10).plus(Tally(2, 8, -1, 7))
+        Tally(records=3, codecs=10, first_ms=10, horizon_ms=7)
+        """
+        first, horizon = _earlier(self.first_ms, later.first_ms), _earlier(self.horizon_ms, later.horizon_ms)
+        return Tally(self.records + later.records, self.codecs | later.codecs, first, horizon)
+
+
+def _earlier(one: int, other: int) -> int:
+    return max(one, other) if min(one, other) < 0 else min(one, other)
+
+
+def tally(state: LogState, wanted: OffsetRange) -> Tally:
+    """Returns the tally of a range.
 
     Args:
         state: the log.
@@ -25,14 +67,28 @@ def record_count(state: LogState, wanted: OffsetRange) -> int:
     Cost: the headers of the batches. Records are read only in a batch that is partly in the range and was compacted, and in
     batches of Kafka's old formats.
     """
-    count, reached = 0, wanted.start
+    found, reached = Tally(), wanted.start
     for batches in good_batches(state, wanted):
         if (batches.table[MAGIC] < 2).any():  # these headers do not tell how many records there are
-            return count + _counted(state, OffsetRange(reached, wanted.end))
+            rest = OffsetRange(reached, wanted.end)
+            return found.plus(_of_headers(batches.table)._replace(records=_counted(state, rest)))
         reached = int(batches.table[LAST_OFFSET, -1]) + 1
         table = batches.table[:, batches.table[ATTRIBUTES] & CONTROL_BIT == 0]
-        count += int(table[COUNT].sum()) - sum(_outside(state, table, at, wanted) for at in _edges(table, wanted))
-    return count
+        outside = sum(_outside(state, table, at, wanted) for at in _edges(table, wanted))
+        found = found.plus(_of_headers(batches.table)._replace(records=int(table[COUNT].sum()) - outside))
+    return found
+
+
+def _of_headers(table: Table) -> Tally:
+    """Returns the tally of batches without the number of their records."""
+    attributes, base_ms = table[ATTRIBUTES], table[BASE_TIMESTAMP]
+    codecs = int(np.bitwise_or.reduce(1 << (attributes & CODEC_MASK)))
+    kept = attributes & DELETE_HORIZON_BIT != 0  # their base timestamp is the horizon
+    return Tally(0, codecs, _smallest(base_ms[~kept & (base_ms >= 0)]), _smallest(base_ms[kept]))
+
+
+def _smallest(times: NDArray[np.int64]) -> int:
+    return int(times.min()) if times.size else -1
 
 
 def _edges(table: Table, wanted: OffsetRange) -> list[int]:

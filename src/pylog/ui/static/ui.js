@@ -83,14 +83,18 @@ function moveRow(step) {
   links[Math.max(0, Math.min(links.length - 1, at + step))]?.focus();
 }
 
+const keys = document.querySelector("#keys");
+document.querySelector("#help").addEventListener("click", () => keys.showModal());
+
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
   if (event.key === "Escape") document.activeElement.blur();
   if (isTyping()) return;
   if (event.key === "/") {
     event.preventDefault();
     document.querySelector(".go input").focus();
   }
+  if (event.key === "?") keys.showModal();
   if (event.key === "j") moveRow(1);
   if (event.key === "k") moveRow(-1);
   const link = { "[": "a[rel=prev]", "]": "a[rel=next]" }[event.key];
