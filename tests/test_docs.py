@@ -39,6 +39,7 @@ NOT_RUN = {
     "docs/how-to/serve-metrics.md: Without a program of yours": "it serves until it is interrupted",
     "docs/how-to/window.md: Open a window on a directory": "it serves until it is interrupted",
     "docs/how-to/window.md: From another machine": "it needs another machine",
+    "docs/how-to/window.md: Through a proxy": "it serves until it is interrupted",
     "docs/index.md: Install": "it installs from the network",
     "docs/tutorial.md: Before you begin": "it installs from the network",
 }

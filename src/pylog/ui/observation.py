@@ -11,7 +11,7 @@ from pylog.config import TopicConfig
 from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.groups.description import MemberDescription
 from pylog.groups.health import Health, Verdict
-from pylog.log.reading.counting import Tally
+from pylog.log.reading.counting import HeaderTally
 from pylog.record.types import TopicPartition
 
 FRESH_S: Final = 2.0
@@ -31,7 +31,7 @@ class SegmentSeen:
     size: int
     newest_ms: int
     is_active: bool
-    tally: Tally | None = None
+    tally: HeaderTally | None = None
     has_seal: bool | None = None
 
 

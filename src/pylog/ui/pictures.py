@@ -81,9 +81,9 @@ def time_bars(bars: Sequence[TimeBar], link: Callable[[TimeBar], str]) -> Any:
         if each.records:
             title = f"{exact(each.begin_ms)}: about {counted(each.records, 'record')}"
             height = max(2.0, _BARS_HEIGHT * each.records / top)
-            place = {"x": f"{at * width:.1f}", "width": f"{width - 1:.1f}"}
-            hit = h.Element("rect")(".hit", y="0", height=str(_BARS_HEIGHT), **place)
-            bar = h.Element("rect")(".bar-of", y=f"{_BARS_HEIGHT - height:.1f}", height=f"{height:.1f}", **place)
+            across = {"x": f"{at * width:.1f}", "width": f"{width - 1:.1f}"}
+            hit = h.Element("rect")(".hit", y="0", height=str(_BARS_HEIGHT), **across)
+            bar = h.Element("rect")(".bar-of", y=f"{_BARS_HEIGHT - height:.1f}", height=f"{height:.1f}", **across)
             drawn.append(h.a(href=link(each), aria_label=title, tabindex="-1")[h.Element("title")[title], hit, bar])
     picture = h.Element("svg")(
         ".bars", viewBox=f"0 0 {_WIDTH} {_BARS_HEIGHT}", preserveAspectRatio="none", role="group", aria_label=label

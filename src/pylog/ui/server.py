@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import threading
@@ -23,8 +24,11 @@ from pylog.ui.watch import Watch
 DEFAULT_PORT: Final = 8055
 _BACKLOG: Final = 64
 _OTHERS: Final = 20  # ports that are tried after a taken one
+_GRACE_S: Final = 0.5  # for answers that are being sent when the server is closed
 _ENDING_S: Final = 5.0
 _SILENT_S: Final = 10.0  # a connection is closed after one to two of these without a request
+_ERRORS: Final = logging.getLogger("uvicorn.error.pylog")
+_ERRORS.setLevel(logging.ERROR)  # a warning for each refused client would fill the disk
 
 
 class _ImpatientProtocol(H11Protocol):
@@ -35,6 +39,7 @@ class _ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.logger = _ERRORS
         self._check()
 
     def _check(self) -> None:
@@ -91,8 +96,8 @@ class WindowServer:
         self._uds = uds
         self.port = int(listener.getsockname()[1]) if uds is None else 0
         shown = f"[{host}]" if ":" in host else host
-        place = f"{shown}:{self.port}" if uds is None else "localhost"
-        self.url = f"http://{place}/?token={token}"
+        where = f"{shown}:{self.port}" if uds is None else "localhost"
+        self.url = f"http://{where}/?token={token}"
         names = [*LOCAL, shown, *hosts]
         app = made_application(watch, token=token, hosts=names, writing=writing, hide_values=hide_values)
         self._watch = watch
@@ -104,7 +109,7 @@ class WindowServer:
             server_header=False,
             http=_ImpatientProtocol,
             limit_concurrency=64,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # asyncio takes fractions
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), name="pylog-ui", daemon=True)

@@ -8,7 +8,7 @@ from typing import Final
 import htpy as h
 
 from pylog.log.producer_state import Producer
-from pylog.log.reading.counting import Tally
+from pylog.log.reading.counting import HeaderTally
 from pylog.record.format import CODEC_NAMES
 from pylog.text import printable, size_text
 from pylog.transactions.described import OpenTransactionDescription
@@ -106,7 +106,7 @@ def _counted(segment: SegmentSeen) -> str:
     return f"≤ {count(segment.end_offset - segment.base_offset)}" if segment.tally is None else count(segment.tally.records)
 
 
-def _codecs(tally: Tally | None) -> str:
+def _codecs(tally: HeaderTally | None) -> str:
     return "" if tally is None else ", ".join(name for codec, name in enumerate(CODEC_NAMES) if tally.codecs >> codec & 1)
 
 

@@ -11,7 +11,7 @@ from pylog.fs import join
 from pylog.fs.system_info import room_at
 from pylog.groups.observer import GroupObserver
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.counting import Tally
+from pylog.log.reading.counting import HeaderTally
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
@@ -136,7 +136,7 @@ def _tier(log: PartitionLog, state: LogState) -> TierSeen | None:
     )
 
 
-def _segments(state: LogState, counted: Mapping[int, Tally]) -> tuple[SegmentSeen, ...]:
+def _segments(state: LogState, counted: Mapping[int, HeaderTally]) -> tuple[SegmentSeen, ...]:
     return tuple(
         SegmentSeen(
             base,

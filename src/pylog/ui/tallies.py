@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.counting import Tally, tally
+from pylog.log.reading.counting import HeaderTally, tally
 from pylog.log.reading.good_batches import OffsetRange
 from pylog.log.state import LogState
 from pylog.record.types import TopicPartition
@@ -22,11 +22,11 @@ class _Counted(NamedTuple):
     segment: LogSegment
     begin: int
     reached: int
-    tally: Tally
+    tally: HeaderTally
     is_damaged: bool = False
 
 
-class _Partition(NamedTuple):
+class _CountedLog(NamedTuple):
     """The segments of a partition that were counted, by base offset. A truncation takes them all back."""
 
     log: PartitionLog
@@ -38,7 +38,7 @@ class Tallies:
     """Keeps the tallies of a store's segments. A sealed segment is counted once, the active one as it grows. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicPartition, _CountedLog] = {}
         self._left = 0  # bytes that this observation may still read
 
     def begin(self, topics: Iterable[str]) -> None:
@@ -47,7 +47,7 @@ class Tallies:
         self._partitions = {each: kept for each, kept in self._partitions.items() if each.topic in names}
         self._left = limits.TALLY_BYTES
 
-    def of(self, log: PartitionLog, state: LogState) -> Mapping[int, Tally]:
+    def of(self, log: PartitionLog, state: LogState) -> Mapping[int, HeaderTally]:
         """Returns the tallies of the segments that are counted to their end, by base offset.
 
         A large log is not counted, nor one that is partly in an archive, nor from a damaged batch on.
@@ -59,7 +59,7 @@ class Tallies:
             return {}
         known = self._partitions.get(log.partition)
         if known is None or known.log is not log or known.truncation_count != state.truncation_count:
-            known = _Partition(log, state.truncation_count, {})
+            known = _CountedLog(log, state.truncation_count, {})
         counted = {base: self._counted(log, state, segment, known.segments.get(base)) for base, segment in state.segments}
         self._partitions[log.partition] = known._replace(segments=counted)
         return {base: each.tally for base, each in counted.items() if each.reached == state.end_of(each.segment)}
@@ -67,7 +67,7 @@ class Tallies:
     def _counted(self, log: PartitionLog, state: LogState, segment: LogSegment, known: _Counted | None) -> _Counted:
         begin = max(segment.base_offset, state.start_offset)
         if known is None or known.segment is not segment or known.begin != begin:
-            known = _Counted(segment, begin, begin, Tally())
+            known = _Counted(segment, begin, begin, HeaderTally())
         end = state.end_of(segment)
         if known.reached >= end or known.is_damaged or self._left <= 0:
             return known

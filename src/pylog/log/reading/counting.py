@@ -25,7 +25,7 @@ from pylog.record.format import (
 )
 
 
-class Tally(NamedTuple):
+class HeaderTally(NamedTuple):
     """Facts about a range of offsets, from the headers of its batches.
 
     Attributes:
@@ -40,21 +40,21 @@ class Tally(NamedTuple):
     first_ms: int = -1
     horizon_ms: int = -1
 
-    def plus(self, later: Tally) -> Tally:
+    def plus(self, later: HeaderTally) -> HeaderTally:
         """Returns the tally of two ranges together.
 
-        >>> Tally(1, 2, 10).plus(Tally(2, 8, -1, 7))
-        Tally(records=3, codecs=10, first_ms=10, horizon_ms=7)
+        >>> HeaderTally(1, 2, 10).plus(HeaderTally(2, 8, -1, 7))
+        HeaderTally(records=3, codecs=10, first_ms=10, horizon_ms=7)
         """
         first, horizon = _earlier(self.first_ms, later.first_ms), _earlier(self.horizon_ms, later.horizon_ms)
-        return Tally(self.records + later.records, self.codecs | later.codecs, first, horizon)
+        return HeaderTally(self.records + later.records, self.codecs | later.codecs, first, horizon)
 
 
 def _earlier(one: int, other: int) -> int:
     return max(one, other) if min(one, other) < 0 else min(one, other)
 
 
-def tally(state: LogState, wanted: OffsetRange) -> Tally:
+def tally(state: LogState, wanted: OffsetRange) -> HeaderTally:
     """Returns the tally of a range.
 
     Args:
@@ -67,7 +67,7 @@ def tally(state: LogState, wanted: OffsetRange) -> Tally:
     Cost: the headers of the batches. Records are read only in a batch that is partly in the range and was compacted, and in
     batches of Kafka's old formats.
     """
-    found, reached = Tally(), wanted.start
+    found, reached = HeaderTally(), wanted.start
     for batches in good_batches(state, wanted):
         if (batches.table[MAGIC] < 2).any():  # these headers do not tell how many records there are
             rest = OffsetRange(reached, wanted.end)
@@ -79,12 +79,12 @@ def tally(state: LogState, wanted: OffsetRange) -> Tally:
     return found
 
 
-def _of_headers(table: Table) -> Tally:
+def _of_headers(table: Table) -> HeaderTally:
     """Returns the tally of batches without the number of their records."""
     attributes, base_ms = table[ATTRIBUTES], table[BASE_TIMESTAMP]
     codecs = int(np.bitwise_or.reduce(1 << (attributes & CODEC_MASK)))
     kept = attributes & DELETE_HORIZON_BIT != 0  # their base timestamp is the horizon
-    return Tally(0, codecs, _smallest(base_ms[~kept & (base_ms >= 0)]), _smallest(base_ms[kept]))
+    return HeaderTally(0, codecs, _smallest(base_ms[~kept & (base_ms >= 0)]), _smallest(base_ms[kept]))
 
 
 def _smallest(times: NDArray[np.int64]) -> int:

@@ -63,6 +63,8 @@ async function follow() {
         const added = addRows(found);
         const more = passed ? `; ${passed.toLocaleString("en")} more have passed` : "";
         pace.textContent = added || passed ? `Live: ${added} new${more}` : "Live: waiting for records";
+      } else {
+        pace.textContent = "The window has too much to do, and tries again.";
       }
     } catch {
       pace.textContent = "The window does not answer.";
