@@ -69,7 +69,7 @@ def time_bars(bars: Sequence[TimeBar], link: Callable[[TimeBar], str]) -> Any:
     """Draws a timeline. Each bar with records is a link.
 
     Args:
-        bars: of the timeline.
+        bars: the bars of the timeline.
         link: returns the address of a bar's records.
     """
     top = max(each.records for each in bars)
@@ -88,9 +88,9 @@ def time_bars(bars: Sequence[TimeBar], link: Callable[[TimeBar], str]) -> Any:
     picture = h.Element("svg")(
         ".bars", viewBox=f"0 0 {_WIDTH} {_BARS_HEIGHT}", preserveAspectRatio="none", role="group", aria_label=label
     )[drawn]
-    times = h.div(".times", aria_hidden="true")[
-        (h.span[exact(at)[:16].replace("T", " ")] for at in (begin, (begin + end) // 2, end))
-    ]
+    same_day = exact(begin)[:10] == exact(end)[:10]
+    shown = (exact(at)[11:16] if same_day else exact(at)[:16].replace("T", " ") for at in (begin, (begin + end) // 2, end))
+    times = h.div(".times", aria_hidden="true")[(h.span[each] for each in shown)]
     return h.div(".timeline")[picture, times]
 
 

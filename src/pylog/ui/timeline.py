@@ -1,4 +1,4 @@
-"""`Timelines`: the records of a topic over event time, in bars of equal length, from time indexes."""
+"""`Timelines`: the records of a topic over event time, in bars of equal length, from batch headers or time indexes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from pylog import limits
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.ends_by_time import begin_ms, ends_by_time
 from pylog.log_manager import LogManager
@@ -15,6 +16,7 @@ from pylog.ui.observation import TopicSeen
 BARS: Final = 120
 _FRESH_S: Final = 10.0
 _KEPT: Final = 32  # topics
+_LARGE_LOG_BYTES: Final = 8 << 20  # an index interval of a larger log is a small part of a bar
 
 
 class TimeBar(NamedTuple):
@@ -29,7 +31,7 @@ class Timelines:
     """Makes timelines, and keeps them for ten seconds. Methods may be called from any thread.
 
     Args:
-        manager: of the store.
+        manager: the store's log manager.
     """
 
     def __init__(self, manager: LogManager) -> None:
@@ -43,7 +45,7 @@ class Timelines:
         Raises:
             PylogError: a partition cannot be read.
 
-        Cost: one search of a time index for each bar and partition, at most once in ten seconds.
+        Cost: headers of at most 64 MiB, and one search of a time index for each bar and large partition, once in ten seconds.
         """
         with self._guard:
             now = self._clock.monotonic()
@@ -63,7 +65,8 @@ def _bars(topic: TopicSeen, logs: Mapping[int, PartitionLog]) -> list[TimeBar]:
     begin = min(begins)
     length = (newest - begin) // BARS + 1
     times = list(range(begin - 1, newest + length, length))
-    ends = [log.answer(partial(ends_by_time, times=times)) for log in logs.values()]
+    most = min(_LARGE_LOG_BYTES, limits.TALLY_BYTES // len(logs))
+    ends = [log.answer(partial(ends_by_time, times=times, most_bytes=most)) for log in logs.values()]
     reached = [sum(each) for each in zip(*ends, strict=True)]
     return [
         TimeBar(time + 1, time + 1 + length, after - before)

@@ -11,14 +11,19 @@ from pylog.text import printable, size_text
 from pylog.topics.retention_text import retention_text
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, damage_lines, group_row, number, size_cell, table
 from pylog.ui.observation import TopicSeen
-from pylog.ui.words import count
+from pylog.ui.words import counted
 
 TABS: Final = ("records", "live", "partitions", "segments", "groups", "producers", "options")
 
 
+def _content(topic: TopicSeen) -> str:
+    """Returns how many records a topic has, or how many offsets if they were not counted."""
+    return counted(topic.offsets, "offset") if topic.records is None else counted(topic.records, "record")
+
+
 def topic_frame(frame: PageFrame, topic: TopicSeen, tab: str, *content: Html, live: bool = False) -> str:
     facts = (
-        f"{count(len(topic.partitions))} partitions · {count(topic.offsets)} offsets · {size_text(topic.size)} · "
+        f"{counted(len(topic.partitions), 'partition')} · {_content(topic)} · {size_text(topic.size)} · "
         f"{retention_text(topic.config)}"
     )
     tabs = (
