@@ -79,7 +79,7 @@ from pathlib import Path
 from support.campaign import lying
 from support.campaign.lying_files import lay, lies
 first, count = int(sys.argv[1]), int(sys.argv[2])
-lying._warmed()
+lying.warmed()
 watching, events = False, set()
 def hook(event, given):
     if watching and event in ("exec", "compile", "import", "marshal.loads", "pickle.find_class", "os.system", "subprocess.Popen"):

@@ -45,7 +45,7 @@ def test_all_calls_on_some_files_that_lie_give_right_answers_or_errors_of_pylog(
 @pytest.mark.damaged("files lie")
 def test_a_case_that_ends_its_process_is_a_finding_and_the_next_ones_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[int] = []
-    monkeypatch.setattr(lying, "_warmed", list)
+    monkeypatch.setattr(lying, "warmed", list)
     monkeypatch.setattr(lying, "lay", lambda *given: None)
     monkeypatch.setattr(lying, "_limit", lambda: None)
     monkeypatch.setattr(
@@ -114,17 +114,17 @@ def test_lies_keep_checksums_right() -> None:
     assert whole[True] > 5 * whole[False]
 
 
-@pytest.mark.parametrize("wrong", [lambda root: 1 // 0, lambda root: lying._told(None)], ids=["a number", "a command"])
+@pytest.mark.parametrize("wrong", [lambda root: 1 // 0, lambda root: lying.check_outcome(None)], ids=["a number", "a command"])
 def test_a_call_that_ends_in_anything_but_an_error_of_pylog_is_a_finding(wrong, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(lying, "calls_of", lambda *given: (wrong,))
     monkeypatch.setattr(lying, "_limit", lambda: None)
-    lying._case(5, tmp_path, [])
+    lying.run_case(5, tmp_path, [])
     assert json.loads(capsys.readouterr().out)["seed"] == 5
 
 
 def test_other_records_are_a_finding_where_only_derived_files_lie(tmp_path) -> None:
     lay(tmp_path / "store", specimen(), Lie({}, []))
     lie = Lie({f"t-0/{0:020}.index": b"x" * 8}, [])
-    lying._same_records(lie, values_of(tmp_path / "store"))(tmp_path / "store")
+    lying.same_records(lie, values_of(tmp_path / "store"))(tmp_path / "store")
     with pytest.raises(AssertionError, match="other records"):
-        lying._same_records(lie, [])(tmp_path / "store")
+        lying.same_records(lie, [])(tmp_path / "store")

@@ -16,6 +16,7 @@ import pylog
 from pylog import ConsumerRebalanceListener, Durability, TopicPartition
 from pylog.aio import AsyncConsumer
 from pylog.testing import MemoryFileSystem
+from support.engines import assignment_of
 
 ALL = [TopicPartition("t", number) for number in range(4)]
 T0, T1, T2, _ = ALL
@@ -86,7 +87,7 @@ CALLS: dict[str, Callable[[Any, random.Random], object]] = {
 
 
 def _state(consumer: Any) -> list[tuple[TopicPartition, int | None, bool]]:
-    partitions = consumer._assignment.partitions
+    partitions = assignment_of(consumer).partitions
     return sorted((each, state.position, state.paused) for each, state in partitions.items())
 
 

@@ -208,7 +208,7 @@ def test_an_iteration_that_becomes_slow_is_handed_nothing_before_it_is_told_what
 def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog.Store, clock: ManualClock) -> None:
     slow = member(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
     slow.poll(max_records=3)
-    old = slow._assignment.identity
+    old = assignment_of(slow).identity
     with member(store) as other:
         while len(owned(other)) < 4:
             clock.advance(200)

@@ -11,6 +11,7 @@ import pylog
 from pylog import Durability, Store
 from pylog.consumer.consumer import Consumer
 from pylog.testing import MemoryFileSystem
+from support.engines import assignment_of
 
 PATIENCE = 10.0  # seconds
 OPENED = [b"1", b"2", b"3"]
@@ -107,7 +108,7 @@ def test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record(st
     store.add_partitions("t", 3)
     for number in (1, 2):
         store.log("t", number).append(b"%d" % number)
-    first._assignment.keep_up()  # it has seen them, and read nothing
+    assignment_of(first).keep_up()  # it has seen them, and read nothing
     first.close()
     others = [other.consumer("t", group_id="g") for _ in range(3)]
     assert sorted(read(*others, enough=2)) == [b"1", b"2"]

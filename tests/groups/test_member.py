@@ -16,7 +16,7 @@ from pylog.offsets.store import offset_manager_of
 from pylog.store import Store
 from support.groups import joining
 from support.groups.joining import HEARTBEAT_MS, PROBE_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
-from support.groups.members import member_of
+from support.groups.members import heartbeat_of, member_of
 
 clock = pytest.fixture(joining.clock)
 fs = pytest.fixture(joining.fs)
@@ -216,10 +216,11 @@ def test_a_stopped_member_is_fenced_and_its_commits_are_refused(store: Store, cl
 def test_a_running_member_that_does_not_poll_is_fenced_after_its_poll_interval(clock: ManualClock, joining: Joining) -> None:
     hangs, other = joining(max_poll_interval_ms=60_000), joining()
     settled(hangs, other)
-    assert hangs._heartbeat is not None
+    heartbeat = heartbeat_of(hangs)
+    assert heartbeat is not None
     for _ in range(30):
         clock.advance(HEARTBEAT_MS)
-        hangs._heartbeat._beat()
+        heartbeat._beat()
         settled(other)
     assert other.assignment == {T0, T1, T2, T3}
     assert hangs.poll() == PartitionsLost(frozenset({T0, T1}))

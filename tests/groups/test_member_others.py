@@ -25,7 +25,7 @@ from support.engines import writer_of
 from support.golden import data as golden_data
 from support.groups import joining
 from support.groups.joining import HEARTBEAT_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
-from support.groups.members import member_of
+from support.groups.members import group_state_of, member_of
 from support.refusals import refused_in_a_child
 
 clock = pytest.fixture(joining.clock)
@@ -136,7 +136,7 @@ def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committe
         assert {place.partition for place in event.partitions} == {0, 1, 2, 3}
         assert {place: each.offset for place, each in event.partitions.items() if each is not None} == committed
         assert member.poll() is None
-        assert len(member._records.known_state().members) == 1
+        assert len(group_state_of(member).members) == 1
         member.commit(dict.fromkeys(committed, 0))
         member.leave()
 

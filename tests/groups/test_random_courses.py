@@ -16,7 +16,7 @@ from pylog.groups.member_options import MemberOptions
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
-from support.groups.members import member_of
+from support.groups.members import group_state_of, heartbeat_of, member_of
 
 PARTITIONS, STEPS, COURSES = 5, 150, 16
 ALL = {TopicPartition("t", number) for number in range(PARTITIONS)}
@@ -31,6 +31,7 @@ class Consumer:
             group_instance_id=f"i{rng.randint(0, 1)}" if rng.random() < 0.2 else None,
             session_timeout_ms=20_000,
         )
+        self.is_static = options.group_instance_id is not None
         self.member = member_of(store, "g", options)
         self.member.subscribe(["t"])
         self.positions: dict[TopicPartition, int] = {}
@@ -67,8 +68,9 @@ class Consumer:
         self.commit(self.positions)
 
     def dies(self) -> None:
-        if self.member._heartbeat is not None:
-            self.member._heartbeat.end()
+        heartbeat = heartbeat_of(self.member)
+        if heartbeat is not None:
+            heartbeat.end()
 
 
 class Course:
@@ -106,18 +108,18 @@ class Course:
         assert all(now[place] >= offset for place, offset in self.committed.items())
         self.committed = now
         for consumer in self.consumers:
-            state = consumer.member._records.known_state()
+            state = group_state_of(consumer.member)
             owned = [place for member in state.members.values() for place in member.owned]
             assert len(owned) == len(set(owned))
 
     def settle(self) -> None:
         """When nothing fails any more, those who live have everything between them."""
         for consumer in list(self.consumers):
-            if consumer.member._options.group_instance_id is not None:
+            if consumer.is_static:
                 self.consumers.remove(consumer)
                 consumer.dies()
         self.consumers.append(Consumer(self.store, random.Random(1)))
-        while self.consumers[-1].member._options.group_instance_id is not None:
+        while self.consumers[-1].is_static:
             self.consumers[-1] = Consumer(self.store, self.rng)
         for _ in range(20):  # static members stay for their session timeout
             self.clock.advance(3000)

@@ -102,7 +102,6 @@ def calls(state: TransactionMetadata | None) -> Iterator[Callable[[], object]]:
     yield lambda: states.check_append(state, MINE, T0)
     yield lambda: states.prepare_commit(state, MINE, {T0: 1}, NOW, ids())
     yield lambda: states.prepare_abort(state, MINE, NOW, ids())
-    yield lambda: states.complete_single(state, MINE, NOW, ids())
 
 
 @pytest.mark.parametrize("change", [{"producer_epoch": 6}, {"producer_epoch": 3}, {"producer_id": Q}], ids=str)
@@ -187,10 +186,15 @@ def test_a_finisher_that_finds_the_commit_of_a_single_partition_gives_it_its_nam
     aborting = states.prepare_abort(ongoing(4, T0), MINE, NOW, ids())
     named = states.complete(aborting, aborting, NOW, is_committed=True)
     assert named is not None
-    own = states.complete_single(ongoing(4, T0), MINE, NOW, ids())
-    assert named.state is own.state is TransactionState.COMPLETE_COMMIT
-    assert named.identity == own.identity == (P, 5)
-    assert states.complete_single(ongoing(LAST_DATA_EPOCH, T0), ProducerIdAndEpoch(P, 32_766), NOW, ids()).identity == (Q, 0)
+    assert named.state is TransactionState.COMPLETE_COMMIT
+    assert named.identity == (P, 5)
+
+
+def test_a_commit_with_the_last_epoch_gives_the_id_a_new_producer_id() -> None:
+    last = states.prepare_commit(ongoing(LAST_DATA_EPOCH, T0), ProducerIdAndEpoch(P, LAST_DATA_EPOCH), {}, NOW, ids())
+    committed = states.complete(last, last, NOW)
+    assert committed is not None
+    assert committed.identity == (Q, 0)
 
 
 def test_the_outcome_of_a_transaction_is_in_the_last_record_until_the_next_one_begins() -> None:

@@ -22,8 +22,6 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
-from pylog.errors import InvalidArgumentError
-
 NO_TOPIC_ID: Final = "A" * 22  # Kafka's zero id: of a partition of a broker before 2.8
 LOG: Final = ".log"
 INDEXES: Final = ".indexes"
@@ -189,10 +187,3 @@ def parse_id(key: str) -> tuple[ArchivedPartition, str] | None:
     """
     name = parse_segment_key(key)
     return parse_part_key(key) if name is None else (name.partition, name.segment_id)
-
-
-def check_id(name: str, text: str) -> str:
-    """Returns an id. Raises InvalidArgumentError if it is none."""
-    if not is_id(text):
-        raise InvalidArgumentError(f"{name}={text!r} is not an id of 22 characters of base64")
-    return text

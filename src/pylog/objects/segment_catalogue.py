@@ -82,11 +82,6 @@ def _table(manifest: Manifest) -> pa.Table:
     return pa.Table.from_pydict(columns, SCHEMA)
 
 
-def segment_id_of(raw: bytes) -> str:
-    """Returns a segment's id as in keys, from the 16 bytes of the catalogue."""
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Returns the bytes of a catalogue's object."""
     sink = pa.BufferOutputStream()

@@ -248,19 +248,6 @@ def complete(
     return _completed(prepared, prepared.state.is_commit if is_committed is None else is_committed, now_ms)
 
 
-def complete_single(
-    current: TransactionMetadata | None, mine: ProducerIdAndEpoch, now_ms: int, new_producer_id: NewProducerId
-) -> TransactionMetadata:
-    """Returns the state CompleteCommit of a transaction whose only partition got data and marker in one write (5.4).
-
-    Raises:
-        As `add_partitions`. The marker has decided: the transaction is committed in any case.
-    """
-    known = _ongoing(current, mine, "complete a transaction")
-    decided = _prepared(known, TransactionState.PREPARE_COMMIT, known.partitions, None, now_ms, new_producer_id)
-    return _completed(decided, True, now_ms)
-
-
 def _completed(prepared: TransactionMetadata, is_commit: bool, now_ms: int) -> TransactionMetadata:
     renewed = prepared.next_producer_id != NO_PRODUCER_ID
     return replace(

@@ -226,15 +226,15 @@ def command(root: Path, seed: int | None = None, count: int = 4) -> None:
     files = [path for path in sorted(root.glob("*-*/*")) if path.is_file()]
     some = COMMANDS if seed is None else sorted(rng.sample(COMMANDS, count), key=COMMANDS.index)
     for arguments in some:
-        _told(call(*(argument.replace("{}", str(root)) for argument in arguments)))
+        check_outcome(call(*(argument.replace("{}", str(root)) for argument in arguments)))
     for path in files if seed is None else rng.sample(files, min(count, len(files))):
         if path.is_file():
-            _told(call("dump", str(path), "--records", "--json"))
+            check_outcome(call("dump", str(path), "--records", "--json"))
             if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
-                _told(call("dump", str(path), "--like-kafka", "--print-data-log"))
+                check_outcome(call("dump", str(path), "--like-kafka", "--print-data-log"))
 
 
-def _told(outcome: Any) -> None:
+def check_outcome(outcome: Any) -> None:
     assert "Traceback" not in outcome.complaints, outcome.complaints
     assert "not enough memory" not in outcome.complaints, outcome.complaints
 
@@ -255,7 +255,7 @@ def _no_shortage(error: pylog.PylogError) -> None:
 # ---- one case ----------------------------------------------------------------------------------------------------------------
 
 
-def _same_records(lie: Lie, expected: list[tuple[int, bytes | None]]) -> Call:
+def same_records(lie: Lie, expected: list[tuple[int, bytes | None]]) -> Call:
     """Where only derived files lie, the records are what they were. A seal that differs may also be an error of pylog."""
 
     def check(root: Path) -> None:
@@ -269,7 +269,7 @@ def _same_records(lie: Lie, expected: list[tuple[int, bytes | None]]) -> Call:
 def some_calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]]) -> tuple[Call, ...]:
     """What is done to a case of many: some of the calls below, which the seed chooses."""
     some = random.Random(seed)
-    reads: tuple[Call, ...] = (lambda root: read(root, some), _same_records(lie, expected))
+    reads: tuple[Call, ...] = (lambda root: read(root, some), same_records(lie, expected))
     if some.random() < 0.1:
         return (*reads, lambda root: command(root, seed, 1))
     return reads if some.random() < 0.5 else (*reads, lambda root: write(root, some))
@@ -278,11 +278,11 @@ def some_calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]])
 def calls_of(seed: int, lie: Lie, expected: list[tuple[int, bytes | None]]) -> tuple[Call, ...]:
     """What is done to a case: all of reading, and either a program's changes or the commands."""
     if seed % 2:
-        return read, _same_records(lie, expected), write, read
-    return read, _same_records(lie, expected), lambda root: command(root, seed)
+        return read, same_records(lie, expected), write, read
+    return read, same_records(lie, expected), lambda root: command(root, seed)
 
 
-def _case(seed: int, directory: Path, expected: list[tuple[int, bytes | None]], *, short: bool = False) -> None:
+def run_case(seed: int, directory: Path, expected: list[tuple[int, bytes | None]], *, short: bool = False) -> None:
     """Runs a case in this process, and prints what was found."""
     files, lie = lies(seed)
     lay(root := directory / "store", files, lie)
@@ -310,7 +310,7 @@ def cases(first: int, count: int, *, short: bool = False) -> Iterator[dict[str, 
 
     The next child goes on after a case that has ended its child.
     """
-    expected = _warmed()
+    expected = warmed()
     seed, end = first, first + count
     while seed < end:
         print(f"case {seed}", file=sys.stderr, flush=True)
@@ -341,13 +341,13 @@ def _live(some: range, directory: Path, expected: list[tuple[int, bytes | None]]
         for seed in some:
             print(f"{_BEGUN}{seed}", flush=True)
             with tempfile.TemporaryDirectory(dir=directory) as own:
-                _case(seed, Path(own), expected, short=short)
+                run_case(seed, Path(own), expected, short=short)
     finally:
         sys.stdout.flush()
         os._exit(0)
 
 
-def _warmed() -> list[tuple[int, bytes | None]]:
+def warmed() -> list[tuple[int, bytes | None]]:
     """Loads and compiles what the children need; returns the records of topic `t`."""
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as directory:

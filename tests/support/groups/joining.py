@@ -12,7 +12,7 @@ from pylog.groups.member import GroupMember, PartitionsRevoked, RebalanceEvent
 from pylog.groups.member_options import MemberOptions
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
-from support.groups.members import member_of
+from support.groups.members import heartbeat_of, member_of
 
 PROBE_MS, HEARTBEAT_MS = 250, 3_000
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
@@ -71,8 +71,9 @@ def joining(store: Store) -> Iterator[Joining]:
 
 def dies(member: GroupMember) -> None:
     """What others see of a process that is gone: its lock."""
-    assert member._heartbeat is not None
-    member._heartbeat.end()
+    heartbeat = heartbeat_of(member)
+    assert heartbeat is not None
+    heartbeat.end()
 
 
 def fenced(clock: ManualClock, observer: GroupMember, *, ms: int) -> None:
