@@ -17,7 +17,7 @@ from pylog.errors import CorruptionError, InvalidArgumentError, NotALogDirectory
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.remote_file import WINDOWS
-from pylog.spark.options import read_options, stream_options
+from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan
 from pylog.spark.reader import read_slice
 from support.cli import call as run
@@ -339,13 +339,8 @@ def test_a_slice_and_its_options_have_no_credentials(monkeypatch: pytest.MonkeyP
     options = read_options(
         {"path": "s3://logs/shop", "subscribe": "t", "s3.region": "eu-central-1", "s3.endpoint": "https://o.example"}
     )
-    assert dict(options.scan.access) == {"region": "eu-central-1", "endpoint": "https://o.example"}
+    assert dict(options.scan.access.bucket) == {"region": "eu-central-1", "endpoint": "https://o.example"}
     assert "s3cr3t" not in repr(options) + repr(pickle.dumps(options))
-
-
-def test_a_stream_of_an_archive_is_refused(url: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="read it as a batch"):
-        stream_options({"path": url, "subscribe": "orders"})
 
 
 def test_segments_deleted_since_the_plan_are_an_error_with_the_offsets(copied: Path) -> None:
