@@ -31,12 +31,14 @@ SOURCE = Path(pylog.__file__).parent
 
 # Modules that open files by name, and what they read from them. All but these read small files, through a `FileKind`.
 OPENERS = {
+    "objects/block_cache.py": "no bytes: it notes when a block was used",
     "objects/remote_files.py": "it passes on what others open, as `fs.Door` does",
     "directory/locks.py": "writes the boot id",
     "groups/members_file.py": "slots of a fixed size",
     "log/checking/report.py": "no bytes: the identity of a file",
     "log/durable_point.py": "256 bytes",
     "index/entry_file.py": "a few entries of an index",
+    "log/maintenance/trimming.py": "no bytes: it cuts a transaction index",
     "log/reading/fast_outline.py": "headers of batches",
     "log/reading/split_segment.py": "the header of a batch",
     "log/writing/active_segment.py": "writes records",
@@ -54,6 +56,7 @@ READERS = {
     "groups/plan_file.py": "a plan, which a user names on the command line",
     "objects/remote_files.py": "it passes on the reads of others, as `fs.Door` does",
     "objects/aiven_keys.py": "a key in a PEM file, which a user names",
+    "objects/block_cache.py": "a block of a remote file, with its checksum",
     "segment/log_file.py": "records: a sealed segment is mapped",
 }
 FILE_SYSTEMS = ("fs", "files", "filesystem", "osfilesystem", "system", "below", "base")

@@ -10,7 +10,7 @@ from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
 from pylog.cli.output import print_json, print_line
 from pylog.cli.stores import logs_of, reading, writing
-from pylog.errors import UnknownTopicOrPartitionError
+from pylog.errors import InvalidTransactionStateError, UnknownTopicOrPartitionError
 from pylog.text import size_text
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ def _existing(store: Store, names: Iterable[str], failed: dict[str, str]) -> lis
 
 
 def _delete(path: str, found: Iterable[Topic], failed: dict[str, str]) -> None:
-    """Deletes topics. A topic that another process deletes at the same time does not stop the rest."""
+    """Deletes topics. One that another process deletes at the same time, or that a transaction needs, does not stop the rest."""
     with writing(path) as opened:
         for topic in found:
             try:
                 opened.delete_topic(topic.name)
-            except UnknownTopicOrPartitionError as error:
+            except (UnknownTopicOrPartitionError, InvalidTransactionStateError) as error:
                 failed[topic.name] = str(error)
                 complain(f"Topic '{topic.name}' cannot be deleted: {error}")
 

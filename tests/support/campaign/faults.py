@@ -347,16 +347,20 @@ def judged(driver: Driver, outcome: Outcome, after: str) -> Iterator[str]:
             yield f"after {after}: topic {topic} is {'back' if ledger is None else 'gone'}"
 
 
-def cases(scenario: str, fault: str, *, forever: bool) -> Iterator[Case]:
+def cases(scenario: str, fault: str, *, forever: bool, step: int = 1) -> Iterator[Case]:
     """The cases of one kind, from the first call on; who takes them stops when no call was there to fail."""
-    return (Case(scenario, fault, number, forever) for number in count(1))
+    return (Case(scenario, fault, number, forever) for number in count(1, step))
 
 
-def sweep(scenario: str, fault: str, *, forever: bool) -> tuple[int, list[str]]:
-    """Lets each call of a kind fail in turn, until there is none. Returns how many executions that took, and what is wrong."""
+def sweep(scenario: str, fault: str, *, forever: bool, step: int = 1) -> tuple[int, list[str]]:
+    """Lets each call of a kind fail in turn, or one of `step`, until there is none.
+
+    Returns:
+        The number of the call that was not there any more, and what is wrong.
+    """
     told: list[str] = []
     with seldom_collecting():
-        for case in cases(scenario, fault, forever=forever):
+        for case in cases(scenario, fault, forever=forever, step=step):
             fired, problems = execute(case)
             told += problems
             if not fired:
