@@ -134,6 +134,12 @@ def test_records_are_shown_by_time_over_all_partitions(browser: Browser) -> None
     assert [each["timestamp"] for each in forth][:2] == [1020, 1021]
 
 
+def test_a_full_page_has_reached_its_last_row(store: Store, browser: Browser) -> None:
+    last = browser.get("/json/topics/orders/records").json["records"][-1]
+    assert last["timestamp"] == 1010, "the 50th of 60, of both partitions"
+    assert "back to 1970-01-01 00:00:01.010: 50 found. 10 are left." in browser.get("/topics/orders").text
+
+
 def test_a_search_says_how_far_it_got(browser: Browser) -> None:
     text = browser.get("/topics/orders?find=no-such-record").text
     assert "Searched 60 offsets" in text

@@ -49,7 +49,7 @@ class SearchPage:
         read_bytes: bytes of the records that were read, without compression.
         left: offsets that are not searched yet.
         is_done: true if all offsets are searched.
-        reached_ms: the timestamp of the last record that was read, or -1.
+        reached_ms: the timestamp of the last row of a full page, else of the last record that was read; or -1.
     """
 
     rows: list[FoundRecord]
@@ -166,10 +166,15 @@ def _page(parts: list[_Part], query: Query, rows: int) -> SearchPage:
     searched = sum(abs(cursor[part.number] - part.first) for part in parts)
     left = sum(cursor[part.number] - part.start if query.backwards else part.end - cursor[part.number] for part in parts)
     size = sum(part.bytes for part in parts)
+    return SearchPage(merged_rows, cursor, searched, size, max(0, left), done, _reached(parts, merged_rows, rows, query))
+
+
+def _reached(parts: list[_Part], shown: list[FoundRecord], most: int, query: Query) -> int:
+    """Returns the time up to which a page has all: that of its last row if it is full, else of the last record that was read."""
+    if len(shown) == most:
+        return shown[-1].timestamp
     reached = [part.reached_ms for part in parts if part.reached_ms >= 0]
-    return SearchPage(
-        merged_rows, cursor, searched, size, max(0, left), done, (min if query.backwards else max)(reached, default=-1)
-    )
+    return (min if query.backwards else max)(reached, default=-1)
 
 
 def merged(runs: list[list[FoundRecord]], sign: int) -> list[FoundRecord]:
