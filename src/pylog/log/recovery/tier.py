@@ -9,12 +9,13 @@ the files that lead the broker to the remote records, and raises an error instea
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Sequence
 from typing import Final
 
 from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
 from pylog.directory.partition_metadata import read_topic_id
-from pylog.errors import CorruptionError, OffsetOutOfRangeError
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
 from pylog.fs import FileSystem, base_name, parent_of
 from pylog.segment.names import LOG, parse
 
@@ -65,11 +66,21 @@ def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None, first_
     Cost: none if the first segment begins at offset 0, else a small file.
     """
     if first_base is None:
-        found = [name.offset for entry in fs.list(directory) if (name := parse(entry.name)) and name[1:] == (LOG, "")]
-        first_base = min(found, default=0)
+        first_base = _first_base(fs, directory)
     with contextlib.suppress(CorruptionError):
         return first_base > 0 and remote_start(fs, directory, log_start, read_epochs(fs, directory), first_base) is not None
     return False
+
+
+def _first_base(fs: FileSystem, directory: str) -> int:
+    """Returns the base offset of a partition's first segment; 0 if it has none, is not created yet, or is being deleted."""
+    try:
+        entries = fs.list(directory)
+    except StorageFailedError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return 0
+    return min((name.offset for entry in entries if (name := parse(entry.name)) and name[1:] == (LOG, "")), default=0)
 
 
 def may_begin_in_tier(fs: FileSystem, directory: str, log_start: int | None, first_base: int) -> bool:
