@@ -16,6 +16,7 @@ import msgspec
 from google_crc32c import extend
 
 from pylog import limits, trace
+from pylog.archive.restored_files import remove_other_files, remove_other_partitions
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
 from pylog.arguments import check_callable, check_kind, checked_int, items_of
 from pylog.clock import Clock, SystemClock
@@ -195,6 +196,10 @@ class _PartitionToRestore(NamedTuple):
     def key(self) -> TopicPartition:
         return TopicPartition(self.archived.topic, self.archived.partition)
 
+    @property
+    def directory_name(self) -> str:
+        return f"{self.archived.topic}-{self.archived.partition}"
+
 
 class _Restore:
     """One call of `restore`."""
@@ -214,7 +219,7 @@ class _Restore:
         """Restores, and removes the marker at the end."""
         store = self._store_manifest()
         works = list(self._works(store))
-        self._begin()
+        self._begin(works)
         self._total = sum(work.manifest.size for work in works if work.manifest is not None)
         for work in works:
             self._restore(work)
@@ -272,8 +277,8 @@ class _Restore:
 
     # ---- the directory -------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Writes the marker, unless it is there.
+    def _begin(self, works: list[_PartitionToRestore]) -> None:
+        """Writes the marker, unless it is there: then what is not restored any more goes.
 
         Raises:
             InvalidArgumentError: the directory has other files, or the restore of something else.
@@ -292,22 +297,24 @@ class _Restore:
                 message = f"{self._path} is not empty; give a directory that does not exist, or is empty"
                 raise InvalidArgumentError(message, path=self._path)
             write_atomically(self._fs, self._path, RESTORING, data)
+        else:
+            remove_other_partitions(self._fs, self._path, [work.directory_name for work in works])
 
     def _restore(self, work: _PartitionToRestore) -> None:
-        """Writes the files of one partition. Those that are there from an earlier call are complete."""
-        directory = inside(self._path, f"{work.archived.topic}-{work.archived.partition}", self._objects.url)
+        """Writes the files of one partition. Those that are there from an earlier call are compared with the archive."""
+        directory = inside(self._path, work.directory_name, self._objects.url)
         if not self._fs.exists(directory):
             self._fs.make_directory(directory)
         if work.archived.topic_id != NO_TOPIC_ID:
             metadata = format_partition_metadata(work.archived.topic_id)
             write_atomically(self._fs, directory, names.PARTITION_METADATA, metadata)
         manifest = work.manifest
+        there = remove_other_files(self._fs, directory, work.key, () if manifest is None else manifest.segments)
         if manifest is None:
             return
         for segment in manifest.segments:
-            log = join(directory, names.file_name(segment.base_offset, names.LOG))
-            if self._fs.exists(log):
-                self._passed(segment.size, log)
+            if segment.base_offset in there:
+                self._passed(segment.size, join(directory, names.file_name(segment.base_offset, names.LOG)))
             else:
                 is_last = segment is manifest.segments[-1]
                 next_base = manifest.end_offset if is_last else segment.end_offset
@@ -338,8 +345,6 @@ class _Restore:
         """Writes a segment's files, the `.log` last. The next segment begins at `next_base`, maybe after a gap."""
         name = names.file_name(segment.base_offset, names.LOG)
         temporary = join(directory, name + names.TEMPORARY)
-        if self._fs.exists(temporary):
-            self._fs.remove(temporary)
         file = self._fs.create(temporary)
         try:
             self._fetch(segment_key(archived, segment.base_offset, segment.segment_id, LOG), file, segment)

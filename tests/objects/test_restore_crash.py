@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
 
 import pylog
+import pylog.restoring
 from pylog import OffsetsConfig, TopicPartition
 from pylog.archive.settings import RESTORING
 from pylog.clock import ManualClock
@@ -96,3 +97,89 @@ def test_a_restore_that_has_returned_survives_a_power_loss_and_can_be_written_to
     assert content(left, "rw") == expected
     with pylog.open(COPY, fs=left, clock=ManualClock(NOW)) as store:
         assert store.log("orders").append(b"next") == 9
+
+
+class StoppedError(BaseException):
+    """The process dies."""
+
+
+def _append(store: pylog.Store) -> None:
+    fill(store, 7)
+
+
+def _truncate(store: pylog.Store) -> None:
+    store.log("orders").truncate(5)
+    fill(store, 15)
+
+
+def _delete_records(store: pylog.Store) -> None:
+    store.log("orders").delete_records(9)
+
+
+def _create_again(store: pylog.Store) -> None:
+    store.delete_topic("orders")
+    store.create_topic("orders", segment_bytes=300, retention_ms=-1)
+    fill(store, 5)
+
+
+def _empty(store: pylog.Store) -> None:
+    store.delete_topic("orders")
+    store.create_topic("orders", segment_bytes=300, retention_ms=-1)
+
+
+def _delete(store: pylog.Store) -> None:
+    store.delete_topic("orders")
+
+
+def fill(store: pylog.Store, count: int) -> None:
+    log = store.log("orders")
+    for _ in range(count):
+        log.append(b"%d" % store.log("other").append(b"another", timestamp=NOW) + b"y" * 80, timestamp=NOW)
+
+
+def everything(fs: MemoryFileSystem, root: str) -> Any:
+    with pylog.open(root, "r", fs=fs, clock=ManualClock(NOW)) as store:
+        report = store.verify()
+        assert report.ok, report.findings
+        found = {}
+        for name, topic in store.topics().items():
+            for number in topic.partition_ids if not name.startswith("__") else ():
+                log = store.log(name, number)
+                found[name, number] = log.start_offset, log.end_offset, [record.value for record in log.records()]
+        return found
+
+
+@pytest.mark.parametrize("changed", [_append, _truncate, _delete_records, _create_again, _empty, _delete])
+@pytest.mark.parametrize("stops_at", [1, 5, 9, "end"])
+def test_an_interrupted_restore_goes_on_with_the_archive_as_it_is_then(
+    changed: Callable[[pylog.Store], None], stops_at: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file from the first call may be of other records, or stand for an end that the log has no more."""
+    fs, clock, calls = MemoryFileSystem(), ManualClock(NOW), iter(range(1, 1000))
+
+    def stops(*_: object) -> None:
+        if stops_at == "end" or next(calls) == stops_at:
+            raise StoppedError
+
+    with (
+        every_url(MemoryObjects()),
+        pylog.open("/shop", fs=fs, clock=clock, offsets=OffsetsConfig(topic_num_partitions=1)) as store,
+    ):
+        store.create_topic("orders", 2, segment_bytes=300, retention_ms=-1)
+        store.create_topic("other", segment_bytes=300, retention_ms=-1)
+        store.log("other").append(b"stays", timestamp=NOW)
+        fill(store, 20)
+        store.log("orders").delete_records(3)
+        store.offsets.commit("billing", {ORDERS: 7})
+        store.archive(URL, include_active=True)
+        with monkeypatch.context() as patch:
+            if stops_at == "end":
+                patch.setattr(pylog.restoring, "_ahead", stops)
+            with pytest.raises(StoppedError):
+                pylog.restore(URL, COPY, fs=fs, clock=clock, progress=None if stops_at == "end" else stops)
+        changed(store)
+        store.archive(URL, include_active=True)
+        restored(fs)
+        assert everything(fs, COPY) == everything(fs, "/shop")
+        with pylog.open(COPY, fs=fs, clock=clock) as copy:
+            copy.log("other").append(b"next", timestamp=NOW)

@@ -18,9 +18,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Final, NamedTuple
 
 from pylog import trace
+from pylog.archive.opened import own_settings
 from pylog.archive.plan import LocalSegment, Plan, is_same, plan_of
 from pylog.archive.report import ArchivedPartitionReport, ArchiveReport
-from pylog.archive.settings import ArchiveSettings, read_settings, settings_of
+from pylog.archive.settings import ArchiveSettings, read_settings
 from pylog.archive.uploader import Candidate, Content, content_of, delete_objects, upload
 from pylog.arguments import check_callable, items_of
 from pylog.directory.topic_names import INTERNAL_TOPICS
@@ -77,7 +78,7 @@ def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOpt
         raise InvalidArgumentError(f"rate_limit={rate!r} is not a positive number of bytes a second")
     manager.check_writable()
     topics = _chosen(manager, options.topics)
-    run = _Run(manager, objects, settings_of(manager.fs, manager.path, objects.url), options, topics)
+    run = _Run(manager, objects, own_settings(manager, objects.url), options, topics)
     run.claim()
     return run.done()
 
@@ -89,8 +90,7 @@ def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str
         IllegalStateError: the archive belongs to another store, or a copy of this one has continued it.
         ObjectStoreError: a request failed.
     """
-    settings = settings_of(manager.fs, manager.path, objects.url)
-    run = _Run(manager, objects, settings, ArchiveOptions(), _chosen(manager, names))
+    run = _Run(manager, objects, own_settings(manager, objects.url), ArchiveOptions(), _chosen(manager, names))
     run.claim()
     run.commit_store()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pylog.archive.settings import ArchiveSettings, read_settings, settings_of
 from pylog.errors import IllegalStateError, InvalidArgumentError
+from pylog.fs import resolved
 from pylog.log_manager import LogManager
 from pylog.objects.objects import ObjectStore
 from pylog.objects.opening import open_objects
@@ -33,14 +34,27 @@ def kept_url(manager: LogManager) -> str | None:
     return None if found is None else found.url or None
 
 
+def own_settings(manager: LogManager, url: str) -> ArchiveSettings:
+    """Returns what identifies a store in an archive, and writes it if it is new: one id, also for two first runs at a time.
+
+    Raises:
+        InvalidArgumentError: the archive is inside the store's directory, where its directories may pass for partitions.
+    """
+    root, archive = resolved(manager.path), resolved(url.removeprefix("file://"))
+    if url.startswith("file://") and f"{archive}/".startswith(f"{root}/"):
+        message = f"the archive {url} is inside the store {manager.path}, and is lost with it; give a place outside"
+        raise InvalidArgumentError(message, path=manager.path)
+    with manager.root.lock():
+        return settings_of(manager.fs, manager.path, url)
+
+
 def keep_url(manager: LogManager, url: str) -> ArchiveSettings:
     """Keeps the URL of an archive in the settings of a store, durably, and returns them. Credentials are never kept.
 
     Raises:
-        IllegalStateError: the store has another archive.
+        IllegalStateError: the store has another archive. InvalidArgumentError: as `own_settings`.
     """
-    with manager.root.lock():
-        found = settings_of(manager.fs, manager.path, url)
+    found = own_settings(manager, url)
     if found.url != url:
         message = f"the archive of {manager.path} is {found.url}, and not {url}: it may have the only copy of records"
         raise IllegalStateError(f"{message}; leave out archive, or give that URL", path=manager.path)
