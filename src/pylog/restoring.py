@@ -309,11 +309,11 @@ class _Restore:
             metadata = format_partition_metadata(work.archived.topic_id)
             write_atomically(self._fs, directory, names.PARTITION_METADATA, metadata)
         manifest = work.manifest
-        there = remove_other_files(self._fs, directory, work.key, () if manifest is None else manifest.segments)
+        existing = remove_other_files(self._fs, directory, work.key, () if manifest is None else manifest.segments)
         if manifest is None:
             return
         for segment in manifest.segments:
-            if segment.base_offset in there:
+            if segment.base_offset in existing:
                 self._passed(segment.size, join(directory, names.file_name(segment.base_offset, names.LOG)))
             else:
                 is_last = segment is manifest.segments[-1]

@@ -1,4 +1,4 @@
-"""Where an archive may be, and several processes that archive for the first time."""
+"""Where an archive may be, processes that archive for the first time together, and what happens beside a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 import pylog
 from pylog.archive.verifying import verify_archive
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, ObjectStoreError, UnknownTopicOrPartitionError
 from pylog.objects import open_objects
+from pylog.testing import MemoryFileSystem
+from support.objects import BEFORE, MemoryObjects, every_url
 
 ARCHIVES = """
 import sys, pylog
@@ -61,3 +63,69 @@ def test_processes_that_archive_for_the_first_time_give_the_store_one_id(tmp_pat
     pylog.restore(archive, tmp_path / "copy")
     with pylog.open(tmp_path / "copy", "r") as copy:
         assert sum(len(list(copy.log("orders", number).records())) for number in range(2)) == 20
+
+
+def test_segments_that_were_uploaded_before_the_disk_was_full_are_archived() -> None:
+    """They would fill the rest of the disk at each attempt, and no attempt would come further."""
+    fs, memory = MemoryFileSystem(), MemoryObjects()
+    with every_url(memory), pylog.open("/shop", fs=fs) as store:
+        store.create_topic("orders", segment_bytes=300, retention_ms=-1)
+        for number in range(20):
+            store.log("orders").append(b"%d" % number + b"x" * 80)
+        logs = iter(range(1, 100))
+
+        def is_full(request: str, key: str) -> str | None:
+            return BEFORE if request == "put_new" and key.endswith(".log") and next(logs) > 4 else None
+
+        memory.fault = is_full
+        with pytest.raises(ObjectStoreError):
+            store.archive("s3://any", include_active=True)
+        memory.fault = lambda request, key: None
+        pylog.restore("s3://any", "/copy", fs=fs)
+        with pylog.open("/copy", "r", fs=fs) as copy:
+            assert len(list(copy.log("orders").records())) == 4  # each in a segment of its own
+        store.archive("s3://any", include_active=True)
+        assert sum(key.endswith(".log") for key in memory.objects) == 20
+    found = verify_archive(memory, deep=True, orphans=True)
+    assert (found.ok, found.orphans) == (True, ())
+
+
+@pytest.mark.parametrize("at", range(1, 40, 4))
+def test_a_topic_that_is_deleted_during_a_run_does_not_stop_the_others(at: int) -> None:
+    fs, memory = MemoryFileSystem(), MemoryObjects()
+    with every_url(memory), pylog.open("/shop", fs=fs) as store:
+        for topic in ("first", "orders", "zulu"):
+            store.create_topic(topic, segment_bytes=300, retention_ms=-1)
+            for number in range(6):
+                store.log(topic).append(b"%d" % number + b"x" * 80)
+        numbers = iter(range(1, 10_000))
+
+        def deletes(request: str, key: str) -> str | None:
+            if next(numbers) == at:
+                store.delete_topic("orders")
+            return None
+
+        memory.fault = deletes
+        report = store.archive("s3://any", include_active=True)
+        assert "orders" not in store.topics()
+        assert {"first", "zulu"} <= {each.partition.topic for each in report.partitions}
+        pylog.restore("s3://any", "/copy", fs=fs)
+        with pylog.open("/copy", "r", fs=fs) as copy:
+            assert sorted(copy.topics()) == ["first", "zulu"]
+            assert [len(list(copy.log(topic).records())) for topic in ("first", "zulu")] == [6, 6]
+
+
+def test_a_topic_that_was_named_and_is_deleted_during_a_run_is_an_error() -> None:
+    fs, memory = MemoryFileSystem(), MemoryObjects()
+    with every_url(memory), pylog.open("/shop", fs=fs) as store:
+        store.create_topic("orders")
+        store.log("orders").append(b"paid")
+
+        def deletes(request: str, key: str) -> str | None:
+            if key.endswith(".log") and "orders" in store.topics():
+                store.delete_topic("orders")
+            return None
+
+        memory.fault = deletes
+        with pytest.raises(UnknownTopicOrPartitionError, match="orders"):
+            store.archive("s3://any", topics=["orders"], include_active=True)

@@ -13,19 +13,27 @@ the archive is never ahead of the archived records of its partition, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from pylog import trace
+from pylog.archive.local_segments import empty_to, local_segments, still
 from pylog.archive.opened import own_settings
-from pylog.archive.plan import LocalSegment, Plan, is_same, plan_of
+from pylog.archive.plan import Plan, plan_of, whole_until
 from pylog.archive.report import ArchivedPartitionReport, ArchiveReport
 from pylog.archive.settings import ArchiveSettings, read_settings
 from pylog.archive.uploader import Candidate, Content, content_of, delete_objects, upload
 from pylog.arguments import check_callable, items_of
 from pylog.directory.topic_names import INTERNAL_TOPICS
-from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, StorageFailedError
+from pylog.errors import (
+    IllegalStateError,
+    InvalidArgumentError,
+    ObjectStoreError,
+    StorageFailedError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.log.checking.verification import Progress
 from pylog.log.maintenance import trimmer
 from pylog.log.partition_log import PartitionLog
@@ -33,20 +41,19 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
-from pylog.objects.manifest import ArchivedTopic, Manifest, RemoteSegment, Retired, StoreManifest, encode
+from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, StoreManifest, encode
 from pylog.objects.objects import ObjectStore, check_creates_once
 from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
 from pylog.objects.versions import Newest, store_manifests
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
-from pylog.segment.header_digest import digest_of
-from pylog.segment.seal import read_seal
 from pylog.segment.segment import LogSegment
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
 _COMMIT_BYTES: Final = 256 << 20  # uploaded between two manifests: a crash repeats no more than these
+T = TypeVar("T")
 _ATTEMPTS: Final = 20  # to commit the next version, against other processes of the same store
 
 
@@ -110,6 +117,7 @@ class LogChanged(Exception):  # noqa: N818 - never leaves this module
 class _PartitionToArchive(NamedTuple):
     """A partition, as it is archived."""
 
+    topic: Topic
     key: TopicPartition
     archived: ArchivedPartition
     log: PartitionLog
@@ -181,7 +189,7 @@ class _Run:
         if manifest is None or work.log.config.is_compacted:
             return
         state = work.log.snapshot(committed=True, wait=True)
-        plan = plan_of(manifest, _local(state, manifest), state.start_offset, state.stable_offset)
+        plan = plan_of(manifest, local_segments(state, manifest), state.start_offset, state.stable_offset)
         if plan.replaced:
             raise self._diverged(work, plan.replaced[0].base_offset)
 
@@ -197,20 +205,35 @@ class _Run:
 
     def done(self) -> ArchiveReport:
         """Archives all partitions, and returns what was done."""
-        works = [self._work(topic, number) for topic in self._topics for number in topic.partition_ids]
+        found = [self._existing(topic, partial(self._works, topic)) for topic in self._topics]
+        works = [work for some in found if some is not None for work in some]
         for work in reversed(works):  # internal topics first: what they say of others is not ahead of them
             if self._options.include_active or work.key.topic in INTERNAL_TOPICS:
-                trimmer.roll(work.log.writer())
+                self._existing(work.topic, partial(_roll, work))
         self._name_topics()  # first, so that a restore finds whatever a run that dies has archived
-        self._total = sum(self._missing_bytes(work) for work in works)
-        reports = [self._archive(work) for work in works]
+        self._total = sum(self._existing(work.topic, partial(self._missing_bytes, work)) or 0 for work in works)
+        done = [self._existing(work.topic, partial(self._archive, work)) for work in works]
         self.commit_store()
-        return ArchiveReport(self._objects.url, tuple(reports), self._manager.clock.monotonic() - self._began)
+        reports = tuple(report for report in done if report is not None)
+        return ArchiveReport(self._objects.url, reports, self._manager.clock.monotonic() - self._began)
+
+    def _existing(self, topic: Topic, step: Callable[[], T]) -> T | None:
+        """Does a step for a topic. Returns None if it was deleted meanwhile, unless it was named in the call."""
+        try:
+            return step()
+        except (UnknownTopicOrPartitionError, StorageFailedError):
+            now = self._manager.current_topics().get(topic.name)
+            if self._options.topics is not None or (now is not None and now.id == topic.id):
+                raise
+            return None
+
+    def _works(self, topic: Topic) -> list[_PartitionToArchive]:
+        return [self._work(topic, number) for number in topic.partition_ids]
 
     def _work(self, topic: Topic, number: int) -> _PartitionToArchive:
         key = TopicPartition(topic.name, number)
         return _PartitionToArchive(
-            key, ArchivedPartition(topic.name, _id_of(topic), number), self._manager.log(topic.name, number)
+            topic, key, ArchivedPartition(topic.name, _id_of(topic), number), self._manager.log(topic.name, number)
         )
 
     def _missing_bytes(self, work: _PartitionToArchive) -> int:
@@ -226,7 +249,7 @@ class _Run:
         """
         manifest = newest.document
         limit = min(state.stable_offset, state.durable_offset)
-        plan = plan_of(manifest, _local(state, manifest), state.start_offset, limit)
+        plan = plan_of(manifest, local_segments(state, manifest), state.start_offset, limit)
         is_mine = manifest is None or manifest.writer == self._settings.writer
         if plan.replaced and not is_mine and not work.log.config.is_compacted:
             raise self._diverged(work, plan.replaced[0].base_offset)
@@ -242,7 +265,12 @@ class _Run:
             plan = self._plan(work, state, newest)
             contents, deleted = list[Content](), set[int]()
             try:
-                self._upload_some(work, state, plan, findings, contents, deleted)
+                try:
+                    self._upload_some(work, state, plan, findings, contents, deleted)
+                except ObjectStoreError:  # no room, or no network: keep what came before
+                    if contents:
+                        self._commit(work, newest, state, plan, contents)
+                    raise
                 manifest = self._commit(work, newest, state, plan, contents)
             except LogChanged:
                 manifest = None
@@ -254,7 +282,7 @@ class _Run:
             segments += len(contents)
             size += sum(content.segment.size for content in contents)
             if len(contents) + len(findings) + len(deleted) >= len(plan.missing):
-                end = _whole_until(manifest)
+                end = whole_until(manifest)
                 if segments:
                     facts = {"url": self._objects.url, "segments": segments, "bytes": size, "end": end}
                     trace.line(trace.ARCHIVED, work.key, **facts)
@@ -356,7 +384,7 @@ class _Run:
     ) -> Manifest | None:
         known, now_ms = newest.document, self._manager.clock.now_ms()
         state = work.log.snapshot(wait=True) if contents else before
-        if state.version != before.version and not _still(state, before, contents):
+        if state.version != before.version and not still(state, before, contents):
             return None
         start = state.start_offset
         found = sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)
@@ -375,7 +403,7 @@ class _Run:
             start_offset=start,
             segments=segments,
             retired=(*(() if known is None else known.retired), *retired),
-            empty_to=_empty_to(before, segments),
+            empty_to=empty_to(before, segments),
             swept=0 if known is None else known.swept,
             retired_parts=() if known is None else known.retired_parts,
         )
@@ -426,6 +454,10 @@ class _Run:
             versions.hint(newest.taken + 1)
 
 
+def _roll(work: _PartitionToArchive) -> None:
+    trimmer.roll(work.log.writer())
+
+
 def _id_of(topic: Topic) -> str:
     return topic.id or NO_TOPIC_ID
 
@@ -437,64 +469,3 @@ def _entry(topic: Topic) -> ArchivedTopic:
 def _same(known: Manifest, other: Manifest) -> bool:
     """Returns whether a manifest has nothing new: then it is not written."""
     return (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)
-
-
-def _still(state: LogState, before: LogState, contents: list[Content]) -> bool:
-    """Returns whether the log was not truncated or compacted meanwhile. Segments below its start now may be deleted."""
-    if state.truncated_to(before.truncation_count) < max(each.segment.end_offset for each in contents):
-        return False
-    local = {each.base_offset: each for each in _local(state, None)}
-    return all(
-        each.segment.end_offset <= state.start_offset or _is_still(each.segment, local.get(each.segment.base_offset))
-        for each in contents
-    )
-
-
-def _is_still(uploaded: RemoteSegment, local: LocalSegment | None) -> bool:
-    """Returns whether the log has an uploaded segment; of one that is only in an archive, its digest is not known here."""
-    return local is not None and is_same(uploaded, local if local.digest is not None else local._replace(digest=uploaded.digest))
-
-
-def _empty_to(state: LogState, archived: tuple[RemoteSegment, ...]) -> int:
-    """Returns the log end if no record lies between the archived segments and it, as after a truncation; else 0."""
-    active = state.active
-    if active is None or state.active_size:
-        return 0
-    end = max([state.start_offset, *(each.end_offset for each in archived[-1:])])
-    return state.end_offset if end >= active.base_offset else 0
-
-
-def _whole_until(manifest: Manifest) -> int:
-    """Returns the end of the segments that follow one another from the log start: a damaged one ends them."""
-    end = manifest.start_offset
-    for segment in manifest.segments:
-        if segment.base_offset > end:
-            break
-        end = max(end, segment.end_offset)
-    return manifest.end_offset if not manifest.segments or end == manifest.segments[-1].end_offset else end
-
-
-def _local(state: LogState, manifest: Manifest | None) -> list[LocalSegment]:
-    """Returns the sealed segments of a log. Those of a tiered log that are only in its archive are as their manifest has them."""
-    named = {} if manifest is None else {segment.base_offset: segment.digest for segment in manifest.segments}
-    return [
-        LocalSegment(
-            base, state.end_of(segment), segment.size, named.get(base) if segment.vouched is not None else _digest(segment)
-        )
-        for base, segment in state.segments
-        if segment is not state.active
-    ]
-
-
-def _digest(segment: LogSegment) -> int | None:
-    """Returns the digest of a sealed segment: from its seal, else from its batch headers; None if damage hides it."""
-    try:
-        seal = read_seal(segment.fs, segment)
-        if seal is not None and seal.size == segment.size:
-            return seal.digest
-    except CorruptionError:
-        pass
-    try:
-        return digest_of(segment, segment.size).value
-    except CorruptionError:
-        return None

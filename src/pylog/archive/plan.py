@@ -79,3 +79,13 @@ def is_same(archived: RemoteSegment, local: LocalSegment | None) -> bool:
         local.size,
         local.digest,
     )
+
+
+def whole_until(manifest: Manifest) -> int:
+    """Returns the end of the segments that follow one another from the log start: a damaged one ends them."""
+    end = manifest.start_offset
+    for segment in manifest.segments:
+        if segment.base_offset > end:
+            break
+        end = max(end, segment.end_offset)
+    return manifest.end_offset if not manifest.segments or end == manifest.segments[-1].end_offset else end
