@@ -24,6 +24,7 @@ import pytest
 import pylog
 from pylog.cli.run import app
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
+from support.chromium import chromium
 from support.docs.pages import CODE, OTHER, PROJECT, Runner, blocks, code, pages, run_blocks
 from support.golden.data import case
 
@@ -233,6 +234,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert built.returncode == 0, built.stdout
     return directory
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_scrolls_sideways_on_a_telephone(site: Path) -> None:
+    width = 390
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        found = {}
+        for path in sorted(site.rglob("*.html")):
+            page.goto(path.as_uri(), wait_until="domcontentloaded")
+            found[path.relative_to(site).as_posix()] = page.evaluate("document.documentElement.scrollWidth")
+    assert len(found) > 50
+    assert {name: wide for name, wide in found.items() if wide > width} == {}
 
 
 @pytest.mark.slow
