@@ -31,7 +31,7 @@ from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.producer.future import RecordMetadata
 from pylog.producer.producer import Producer
 from pylog.record.types import K, OffsetAndTimestamp, Record, TopicPartition, V
-from pylog.transactions.transaction import Offsets
+from pylog.transactions.group_consumer import Offsets
 
 T = TypeVar("T")
 

@@ -31,6 +31,7 @@ def leave_decided(store: Store, transactional_id: str, *, topic: str = "out", pa
     with patch.object(TransactionCoordinator, "write_markers", side_effect=killed), suppress(pylog.StorageFailedError):
         transaction = store.transaction(transactional_id)
         transaction.append(topic, b"decided", partition=partition)
+        transaction.flush()
         transaction.commit()
 
 

@@ -233,9 +233,10 @@ def test_one_batch_without_an_id_is_one_append_and_needs_no_states(store: Store)
     assert "__transaction_state" not in store.topics()
 
 
-@pytest.mark.parametrize("case", ["an id", "two partitions", "offsets", "flushed before", "several batches"])
-def test_any_other_transaction_has_its_states_and_its_markers(store: Store, case: str) -> None:
-    with store.transaction("pylog-anonymous-one" if case == "an id" else None) as transaction:
+@pytest.mark.parametrize("transactional_id", ["id", None])
+@pytest.mark.parametrize("case", ["two partitions", "offsets", "flushed before", "several batches"])
+def test_any_other_transaction_has_its_states_and_its_markers(store: Store, case: str, transactional_id: str | None) -> None:
+    with store.transaction(transactional_id) as transaction:
         transaction.append("out", b"a", partition=1)
         if case == "two partitions":
             transaction.append("out", b"b", partition=2)

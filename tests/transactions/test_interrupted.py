@@ -29,6 +29,7 @@ def store(fs: MemoryFileSystem) -> Iterator[Store]:
 def commit_of(store: Store, transactional_id: str, value: bytes) -> None:
     with store.transaction(transactional_id) as transaction:
         transaction.append("out", value, partition=0)
+        transaction.flush()  # more may follow, so it is prepared and gets a marker
 
 
 def test_a_block_whose_commit_fails_aborts_and_the_id_can_be_used_again(store: Store) -> None:
@@ -56,6 +57,7 @@ def test_an_interrupted_commit_leaves_an_outcome_that_can_be_asked_for_and_no_id
 ) -> None:
     transaction = store.transaction("billing")
     transaction.append("out", b"interrupted", partition=0)
+    transaction.flush()
     decide = TransactionCoordinator.prepare_commit
 
     def interrupted(*given: Any) -> None:
@@ -114,6 +116,7 @@ def test_an_abort_that_comes_too_late_does_not_call_a_committed_transaction_abor
 ) -> None:
     transaction = store.transaction("billing")
     transaction.append("out", b"decided", partition=0)
+    transaction.flush()
     decide = TransactionCoordinator.prepare_commit
 
     def answered_with_an_error(*given: Any) -> None:

@@ -79,6 +79,7 @@ def test_an_open_transaction_is_never_aborted_while_the_state_of_an_id_cannot_be
     store = new_store(fs, **ONE)
     transaction = store.transaction("billing")
     transaction.append("out", b"decided", partition=0)
+    transaction.flush()
     monkeypatch.setattr(TransactionCoordinator, "write_markers", stopped)
     with pytest.raises(KeyboardInterrupt):
         transaction.commit()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pylog
-from pylog import Durability, TopicPartition
+from pylog import TopicPartition
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.records import OWNER_TAG, format_key, format_value, parse_key, parse_value, partition_for
@@ -53,7 +53,7 @@ OWNED = TransactionMetadata(
     (T0, T1),
     NOW,
     NOW - 5,
-    owner=TransactionOwner.of(2**42 + 3, Durability.SYNC, (4, 9)),
+    owner=TransactionOwner(2**42 + 3, 2, (4, 9)),
 )
 
 

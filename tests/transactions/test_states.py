@@ -182,19 +182,41 @@ def test_complete_is_written_over_the_very_prepare_that_was_finished() -> None:
         states.complete(done, done, NOW)
 
 
-def test_a_finisher_that_finds_the_commit_of_a_single_partition_gives_it_its_name() -> None:
-    aborting = states.prepare_abort(ongoing(4, T0), MINE, NOW, ids())
-    named = states.complete(aborting, aborting, NOW, is_committed=True)
-    assert named is not None
-    assert named.state is TransactionState.COMPLETE_COMMIT
-    assert named.identity == (P, 5)
-
-
 def test_a_commit_with_the_last_epoch_gives_the_id_a_new_producer_id() -> None:
     last = states.prepare_commit(ongoing(LAST_DATA_EPOCH, T0), ProducerIdAndEpoch(P, LAST_DATA_EPOCH), {}, NOW, ids())
     committed = states.complete(last, last, NOW)
     assert committed is not None
     assert committed.identity == (Q, 0)
+
+
+def single(epoch: int = 4) -> TransactionMetadata:
+    empty = replace(EMPTY, producer_epoch=epoch)
+    return states.begin(empty, empty.identity, [T0], TransactionOwner.of(2**42, Durability.SYNC, is_single=True), NOW)
+
+
+def test_a_transaction_of_one_batch_is_complete_without_being_prepared() -> None:
+    begun = single()
+    committed = states.complete_single(begun, begun, NOW, ids(), is_committed=True)
+    aborted = states.complete_single(begun, begun, NOW, ids(), is_committed=False)
+    assert committed is not None
+    assert aborted is not None
+    assert [each.state.kafka_name for each in (committed, aborted)] == ["CompleteCommit", "CompleteAbort"]
+    assert [each.identity for each in (committed, aborted)] == [(P, 5), (P, 5)]
+    assert not committed.partitions
+    assert committed.owner is None
+    last = single(LAST_DATA_EPOCH)
+    renewed = states.complete_single(last, last, NOW, ids(), is_committed=True)
+    assert renewed is not None
+    assert renewed.identity == (Q, 0)
+
+
+def test_a_transaction_of_one_batch_is_completed_once_and_no_other_one_is() -> None:
+    begun = single()
+    done = states.complete_single(begun, begun, NOW, ids(), is_committed=True)
+    for current in (done, None, replace(begun, last_update_timestamp_ms=NOW + 9)):
+        assert states.complete_single(current, begun, NOW, ids(), is_committed=False) is None
+    with pytest.raises(InvalidTransactionStateError, match="transaction of one batch"):
+        states.complete_single(ongoing(), ongoing(), NOW, ids(), is_committed=True)
 
 
 def test_the_outcome_of_a_transaction_is_in_the_last_record_until_the_next_one_begins() -> None:

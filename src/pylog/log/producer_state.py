@@ -184,6 +184,16 @@ class ProducerStateManager:
             return None
         return OpenTransaction(producer_id, known.epoch, known.transaction_first_offset)
 
+    def has_batch(self, producer_id: int, epoch: int) -> bool:
+        """Returns whether the last batch of a producer has an epoch, and no later one has begun."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.epoch == epoch and known.last_sequence >= 0
+
+    def epoch_of(self, producer_id: int) -> int:
+        """Returns the epoch of a producer's last batch or marker; -1 if the producer is unknown."""
+        known = self._producers.get(producer_id)
+        return -1 if known is None else known.epoch
+
     def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
         """Checks whether a batch may be appended.
 

@@ -6,7 +6,7 @@ from pylog.errors import InvalidTransactionStateError
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.producer.buffer import RecordAccumulator
 from pylog.producer.transactions import ProducerTransactions
-from pylog.transactions.transaction import GroupConsumer, Offsets
+from pylog.transactions.group_consumer import GroupConsumer, Offsets
 
 
 class TransactionCalls:

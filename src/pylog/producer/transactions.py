@@ -18,17 +18,10 @@ from pylog.producer.future import FutureRecordMetadata, Outcome, by_route, copie
 from pylog.producer.route import Route
 from pylog.record.rows import Longs
 from pylog.record.types import BatchMetadata, TopicPartition
+from pylog.transactions.group_consumer import GroupConsumer, Offsets, metadata_of
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.manager import TransactionManager
-from pylog.transactions.transaction import (
-    GroupConsumer,
-    Offsets,
-    Transaction,
-    add_rows,
-    check_open,
-    metadata_of,
-    refuse_more,
-)
+from pylog.transactions.transaction import Transaction, add_rows, check_open, refuse_more
 
 
 @dataclass

@@ -26,7 +26,7 @@ from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
 from pylog.log_manager import LogManager
-from pylog.record.types import MarkerBatch, OpenTransaction, TopicPartition, TransactionalBatch
+from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TopicPartition
 from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
 from pylog.transactions.crew import Crew
@@ -35,6 +35,7 @@ from pylog.transactions.markers import Marker
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner, TransactionState
 from pylog.transactions.owners import TransactionOwners
 from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
+from pylog.transactions.single_batch import SingleBatchTransactions
 from pylog.transactions.topic import TransactionsTopic
 
 _TOLD: Final = "a newer instance or an administrator aborts it"
@@ -51,6 +52,7 @@ class TransactionCoordinator:
 
     Attributes:
         topic: the states of the transactional ids.
+        singles: ends the transactions of one batch.
         crew: makes the calls of one step for several partitions at once.
         go_on: called with an open transaction before it is aborted because it is due. Returns whether it must not be aborted.
     """
@@ -60,6 +62,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._owners = owners
         self.topic = TransactionsTopic(manager, config, clock)
+        self.singles = SingleBatchTransactions(manager, self.topic, clock)
         self._deadlines = TransactionDeadlines(_HEARTBEAT_S)
         self._overdue: frozenset[OpenedAt] = frozenset()
         self.crew = Crew(clock)
@@ -136,8 +139,8 @@ class TransactionCoordinator:
 
     def begin(
         self, transactional_id: str, mine: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], owner: TransactionOwner
-    ) -> None:
-        """Makes a transaction known, with the partitions that it is about to write to (rule 1).
+    ) -> TransactionMetadata:
+        """Makes a transaction known, with the partitions that it is about to write to (rule 1). Returns its state.
 
         The record before is durable before the first batch: a power loss must not keep the batch and lose the record (rule 2).
         """
@@ -145,7 +148,9 @@ class TransactionCoordinator:
         if owner.is_synced and not self.topic.is_durable(transactional_id):
             level = Durability.SYNC
         now_ms = self._clock.now_ms()
-        self.topic.change(transactional_id, lambda current: states.begin(current, mine, partitions, owner, now_ms), level)
+        made = self.topic.change(transactional_id, lambda current: states.begin(current, mine, partitions, owner, now_ms), level)
+        assert made is not None
+        return made
 
     def add_partitions(self, transactional_id: str, mine: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
         """Makes more partitions of an open transaction known."""
@@ -162,13 +167,16 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         partition: TopicPartition,
-        batch: TransactionalBatch,
+        batch: ProducerBatch,
         pieces: Sequence[Any],
         now_ms: int,
         compression: str | None,
         level: Durability,
     ) -> range:
-        """Appends one batch of an open transaction, and returns its offsets."""
+        """Appends one batch of an open transaction, and returns its offsets.
+
+        A `TransactionalBatch` counts once its marker follows. Any other one is all of its transaction, and decides it (5.4).
+        """
         log = self._manager.log(*partition)
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
@@ -242,6 +250,8 @@ class TransactionCoordinator:
         if current is not None and current.state is TransactionState.ONGOING and reason is not None:
             if not abort and self.go_on(current):
                 return self.topic.state_of(transactional_id)
+            if current.is_single:
+                return self.singles.finish(current, reason)
             try:
                 current = self.prepare_abort(transactional_id, current.identity)
             except (InvalidTransactionStateError, ProducerFencedError, TransactionAbortedError):

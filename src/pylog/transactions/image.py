@@ -219,6 +219,8 @@ def _decides_nothing(before: StateEntry | None, after: StateEntry) -> bool:
         return step == 1 and before.status == TransactionState.ONGOING
     if after.status == TransactionState.PREPARE_COMMIT:
         return False
+    if after.status == TransactionState.ONGOING and after.known is not None and after.known.is_single:
+        return False  # its batch may be written from now on, which commits it
     return step == 0
 
 

@@ -25,13 +25,15 @@ from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.pending import PendingCommit
 from pylog.record.few import Piece
-from pylog.record.types import TopicPartition, TransactionalBatch
+from pylog.record.types import ProducerBatch, TopicPartition, TransactionalBatch
 from pylog.topics.topic import Topic
 from pylog.transactions import states
 from pylog.transactions.coordinator import TransactionCoordinator, repeated
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionOwner
 
 _TOPIC_MAX_AGE_S: Final = 1.0
+_NEXT_BEGINS: Final = "the next transaction of the id begins"
+_OWN: Final = "its program aborts it"
 
 
 class KnownTopic(NamedTuple):
@@ -170,13 +172,18 @@ class Incarnation:
 
     # ---- the steps of a transaction ------------------------------------------------------------------------------------------
 
-    def begin(self, partitions: Sequence[TopicPartition], level: Durability) -> ProducerIdAndEpoch:
-        """Makes a transaction known. Returns the producer id and epoch of its batches.
+    def begin(self, partitions: Sequence[TopicPartition], level: Durability, *, is_single: bool = False) -> TransactionMetadata:
+        """Makes a transaction known. Returns its state, with the producer id and epoch of its batches.
+
+        Args:
+            partitions: those that it is about to write to.
+            level: its durability.
+            is_single: true for a transaction of one plain batch, which decides it.
 
         Raises:
             ProducerFencedError: a newer instance uses the id.
         """
-        owner = TransactionOwner.of(self.owner_byte, level)
+        owner = TransactionOwner.of(self.owner_byte, level, is_single=is_single)
         with self._lock, self._in_open_store():
             if not self.is_initialised:
                 self.init()
@@ -188,11 +195,10 @@ class Incarnation:
                 self.init()  # the id has expired, so nobody else has taken it over
                 return self._begin(partitions, owner)
 
-    def _begin(self, partitions: Sequence[TopicPartition], owner: TransactionOwner) -> ProducerIdAndEpoch:
+    def _begin(self, partitions: Sequence[TopicPartition], owner: TransactionOwner) -> TransactionMetadata:
         mine = self._next or self._following()
         self._last, self._next = mine, None
-        self._coordinator.begin(self.transactional_id, mine, partitions, owner)
-        return mine
+        return self._coordinator.begin(self.transactional_id, mine, partitions, owner)
 
     def _following(self) -> ProducerIdAndEpoch:
         """Finishes the last transaction, which was interrupted or has failed. Returns the numbers of the next one."""
@@ -203,7 +209,9 @@ class Incarnation:
             return renewed
         state = self._coordinator.topic.state_of(name)
         outcome = states.outcome_of(state, last)
-        if outcome is states.TransactionOutcome.OPEN:
+        if state is not None and state.is_single and outcome is states.TransactionOutcome.OPEN:
+            state = self._coordinator.singles.finish(state, _NEXT_BEGINS)
+        elif outcome is states.TransactionOutcome.OPEN:
             state = self._coordinator.prepare_abort(name, last)
         if state is not None and state.state.is_prepared and states.outcome_of(state, last).is_decided:
             state = self._coordinator.write_markers(state)
@@ -216,9 +224,9 @@ class Incarnation:
             self._coordinator.add_partitions(self.transactional_id, mine, partitions)
 
     def append(
-        self, partition: TopicPartition, batch: TransactionalBatch, rows: Piece, compression: str | None, level: Durability
+        self, partition: TopicPartition, batch: ProducerBatch, rows: Piece, compression: str | None, level: Durability
     ) -> range:
-        """Appends one batch, and returns its offsets."""
+        """Appends one batch, and returns its offsets. See `TransactionCoordinator.append` for its kinds."""
         now_ms = self.clock.now_ms()
         with self._in_open_store():
             return self._coordinator.append(self.transactional_id, partition, batch, [rows], now_ms, compression, level)
@@ -236,8 +244,19 @@ class Incarnation:
             return self._coordinator.prepare_commit(self.transactional_id, mine, ends, level)
 
     def outcome_of(self, mine: ProducerIdAndEpoch) -> states.TransactionOutcome:
-        """Returns what became of a transaction, as far as the last record of the id tells."""
-        return states.outcome_of(self._coordinator.topic.state_of(self.transactional_id), mine)
+        """Returns what became of a transaction, as far as the last record of the id, or its only batch, tells."""
+        state = self._coordinator.topic.state_of(self.transactional_id)
+        if state is not None and state.is_single and state.identity == mine and self._coordinator.singles.has_batch(state):
+            return states.TransactionOutcome.COMMITTED
+        return states.outcome_of(state, mine)
+
+    def complete_single(self, begun: TransactionMetadata) -> None:
+        """Notes that a transaction is complete: its batch is in the log. If that fails, the next one of the id does it."""
+        try:
+            self._take_next(begun.identity, self._coordinator.singles.complete(begun, is_committed=True))
+        except PylogError as error:
+            facts = {"transactional_id": self.transactional_id, "producer_id": begun.producer_id}
+            trace.line(trace.TRANSACTION_INCOMPLETE, **facts, epoch=begun.producer_epoch, reason=str(error))
 
     def complete(self, mine: ProducerIdAndEpoch, prepared: TransactionMetadata) -> None:
         """Writes the markers of a committed transaction. If that fails, it is still committed, and completed later."""
@@ -249,6 +268,10 @@ class Incarnation:
 
     def abort(self, mine: ProducerIdAndEpoch) -> None:
         """Aborts the transaction, unless another process has."""
+        state = self._coordinator.topic.state_of(self.transactional_id)
+        if state is not None and state.is_single and state.identity == mine:
+            self._take_next(mine, self._coordinator.singles.finish(state, _OWN))
+            return
         try:
             prepared = self._coordinator.prepare_abort(self.transactional_id, mine)
         except TransactionAbortedError:

@@ -78,19 +78,21 @@ class TransactionOwner(msgspec.Struct, frozen=True):
         level: durability of the transaction: 0 for `OS`, 1 for `INTERVAL`, 2 for `SYNC`; others are of a later pylog.
         end_offsets: for each partition of the record, in their order, the offset after the last data of the transaction. Empty if
             the record does not have them: an open transaction may get more data.
+        is_single: true if the transaction is one plain batch, in the record's only partition: the batch commits it.
 
     >>> TransactionOwner.of(5, Durability.SYNC)
-    TransactionOwner(byte=5, level=2, end_offsets=())
+    TransactionOwner(byte=5, level=2, end_offsets=(), is_single=False)
     """
 
     byte: int
     level: int
     end_offsets: tuple[int, ...] = ()
+    is_single: bool = False
 
     @classmethod
-    def of(cls, byte: int, durability: Durability, end_offsets: tuple[int, ...] = ()) -> TransactionOwner:
+    def of(cls, byte: int, durability: Durability, *, is_single: bool = False) -> TransactionOwner:
         """Returns the owner of a transaction with a durability."""
-        return cls(byte, _LEVELS.index(durability.name), end_offsets)
+        return cls(byte, _LEVELS.index(durability.name), is_single=is_single)
 
     @property
     def is_synced(self) -> bool:
@@ -130,6 +132,11 @@ class TransactionMetadata(msgspec.Struct, frozen=True):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_transaction_version: int = CURRENT_VERSION
     owner: TransactionOwner | None = None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether an open transaction is one plain batch, which decides it."""
+        return self.state is TransactionState.ONGOING and self.owner is not None and self.owner.is_single
 
     @property
     def identity(self) -> ProducerIdAndEpoch:

@@ -35,6 +35,7 @@ _NEXT_ID: Final = 1
 _CLIENT_VERSION: Final = 2
 _NEXT_EPOCH: Final = 3
 _OWNER_VERSION: Final = 1
+_SINGLE_VERSION: Final = 2  # of the owner of a transaction that is one batch
 _KEY: Final = struct.Struct(">hh")
 _HEAD: Final = struct.Struct(">hqhib")  # version, producer id and epoch, timeout, state
 _TIMES: Final = struct.Struct(">qq")
@@ -237,9 +238,10 @@ def _owner(tags: Tags, partitions: int) -> TransactionOwner | None:
     read.flexible = True
     version, byte, level = read.int8(), read.int64(), read.int8()
     ends = read.int64s()
+    is_single = version >= _SINGLE_VERSION and read.int8() == 1
     if version < _OWNER_VERSION or byte < 0 or level < 0 or min(ends, default=0) < 0 or len(ends) not in (0, partitions):
         raise CorruptionError(f"a value in {TRANSACTION_STATE_TOPIC} has an owner that pylog cannot have written")
-    return TransactionOwner(byte, level, ends)
+    return TransactionOwner(byte, level, ends, is_single)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------------
@@ -282,5 +284,6 @@ def _tags(metadata: TransactionMetadata) -> Iterator[tuple[int, bytes]]:
         yield _NEXT_EPOCH, _INT16.pack(metadata.next_producer_epoch)
     if metadata.owner is not None:
         write = Writer()
-        write.data += _OWNER.pack(_OWNER_VERSION, metadata.owner.byte, metadata.owner.level)
-        yield OWNER_TAG, bytes(write.int64s(metadata.owner.end_offsets).data)
+        owner = metadata.owner
+        write.data += _OWNER.pack(_SINGLE_VERSION if owner.is_single else _OWNER_VERSION, owner.byte, owner.level)
+        yield OWNER_TAG, bytes(write.int64s(owner.end_offsets).data) + b"\x01" * owner.is_single

@@ -3,7 +3,10 @@
 An attempt reads the states of all transactional ids, then the partitions, then the states again. If no transaction was decided to
 commit between the two readings of the states, the snapshot has the transactions that were decided by then: also one whose marker
 is still missing in a partition, because its decision is what counts. Otherwise another attempt follows. If attempts fail for
-`TIMEOUT_MS`, a store that is open for writing locks the states during the next one, so that decisions wait for it.
+`TIMEOUT_MS`, a store that is open for writing locks the states during the next ones, so that decisions wait for it.
+
+A transaction of one batch is decided by the batch, and not by a state. If it was open at the first reading, the records that have
+come to its partition since then are looked through at the end.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pylog.directory.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from pylog.errors import CorruptionError, PylogTimeoutError, UnknownTopicOrPartitionError
 from pylog.fs import join
 from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.good_batches import OffsetRange, good_batches
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
@@ -25,6 +29,7 @@ from pylog.offsets.image import Image
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC, group_name, parse_offset, parse_partition_key
 from pylog.offsets.topic import OffsetsTopic
+from pylog.record.format import PRODUCER_EPOCH, PRODUCER_ID
 from pylog.record.types import OffsetAndMetadata, OpenTransaction, TopicPartition
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
 from pylog.snapshot import PartitionCut, SegmentFile, Snapshot
@@ -48,10 +53,12 @@ class _Decisions(NamedTuple):
     Attributes:
         token: another one after each decision to commit.
         prepared: the committed transactions that may lack markers, and whether a power loss would keep the decision.
+        singles: the open transactions of one batch. The batch commits them, and may be written at any moment.
     """
 
     token: list[tuple[TransactionsImage, int]]
     prepared: dict[str, tuple[TransactionMetadata, bool]]
+    singles: list[TransactionMetadata]
 
     def is_followed_by(self, later: _Decisions) -> bool:
         """Returns whether nothing was decided between the two."""
@@ -146,7 +153,8 @@ class SnapshotTaker:
             for partition in self._states.all_partitions() if self._manager.writable else ():
                 if not self._is_unwritten(partition.directory):
                     locked.enter_context(partition.exclusively())
-            found = self._attempt(wanted, asked)
+            attempts = (self._attempt(wanted, asked) for _ in range(_TRIES))  # transactions of one batch may still be written
+            found = next((each for each in attempts if each is not None), None)
         if found is None:
             message = f"{self._manager.path}: transactions were committed all the time, so that no snapshot was complete"
             raise PylogTimeoutError(f"{message} within {TIMEOUT_MS} ms; try again, or open the store for writing")
@@ -165,6 +173,8 @@ class SnapshotTaker:
         if groups is None or any(_has_more_segments(state, files[key]) for key, state in seen.items() if key in files):
             return None
         if not before.is_followed_by(after) or self._topics().token != topics.token:
+            return None
+        if any(self._was_written_meanwhile(single, seen) for single in before.singles):
             return None
         included = before.included(after, seen)
         cuts = {key: _cut(key, state, topics.by_name[key.topic].id, included, files.get(key, {})) for key, state in seen.items()}
@@ -230,7 +240,7 @@ class SnapshotTaker:
     # ---- decisions -------------------------------------------------------------------------------------------------------------
 
     def _decisions(self, topics: _TopicList) -> _Decisions:
-        found = _Decisions([], {})
+        found = _Decisions([], {}, [])
         topic = topics.by_name.get(TRANSACTION_STATE_TOPIC)
         for number in () if topic is None else topic.partition_ids:
             with suppress(UnknownTopicOrPartitionError):  # not created yet: it has no records
@@ -252,6 +262,19 @@ class SnapshotTaker:
                 raise CorruptionError(message, path=partition.directory)
             into.token.append((image, image.decisions))
             into.prepared.update(partition.prepared_commits(image))
+            into.singles.extend(partition.open_singles(image))
+
+    def _was_written_meanwhile(self, single: TransactionMetadata, seen: Mapping[TopicPartition, LogState]) -> bool:
+        """Returns whether the batch of a transaction came after its partition was looked at. Others may have read it since."""
+        (key,) = single.partitions
+        if key not in seen:
+            return False
+        now = self._state_of(key)
+        for batches in good_batches(now, OffsetRange(seen[key].end_offset, now.end_offset)):
+            of_it = (batches.table[PRODUCER_ID] == single.producer_id) & (batches.table[PRODUCER_EPOCH] == single.producer_epoch)
+            if of_it.any():
+                return True
+        return False
 
     # ---- groups ----------------------------------------------------------------------------------------------------------------
 

@@ -226,17 +226,13 @@ def _prepared(
     )
 
 
-def complete(
-    current: TransactionMetadata | None, prepared: TransactionMetadata, now_ms: int, *, is_committed: bool | None = None
-) -> TransactionMetadata | None:
+def complete(current: TransactionMetadata | None, prepared: TransactionMetadata, now_ms: int) -> TransactionMetadata | None:
     """Returns the state CompleteCommit or CompleteAbort; None if the id has moved on, so that nothing need be appended.
 
     Args:
         current: the id's last state.
         prepared: the state whose markers were written.
         now_ms: time of the record.
-        is_committed: true if a marker in the only partition shows that the transaction was committed with its data
-            (transactions 5.4); by default the state decides.
 
     Raises:
         InvalidTransactionStateError: `prepared` is not a prepared transaction.
@@ -245,7 +241,35 @@ def complete(
         raise _wrong_state(prepared, "complete a transaction")
     if current != prepared:
         return None
-    return _completed(prepared, prepared.state.is_commit if is_committed is None else is_committed, now_ms)
+    return _completed(prepared, prepared.state.is_commit, now_ms)
+
+
+def complete_single(
+    current: TransactionMetadata | None,
+    begun: TransactionMetadata,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+    *,
+    is_committed: bool,
+) -> TransactionMetadata | None:
+    """Returns the state CompleteCommit or CompleteAbort of a transaction of one batch; None if the id has moved on.
+
+    Args:
+        current: the id's last state.
+        begun: the open transaction.
+        now_ms: time of the record.
+        new_producer_id: draws a producer id, if the epochs of this one are used up.
+        is_committed: whether the batch is in its log.
+
+    Raises:
+        InvalidTransactionStateError: `begun` is no such transaction.
+    """
+    if not begun.is_single:
+        raise _wrong_state(begun, "complete a transaction of one batch")
+    if current != begun:
+        return None
+    decided = TransactionState.PREPARE_COMMIT if is_committed else TransactionState.PREPARE_ABORT
+    return _completed(_prepared(begun, decided, begun.partitions, None, now_ms, new_producer_id), is_committed, now_ms)
 
 
 def _completed(prepared: TransactionMetadata, is_commit: bool, now_ms: int) -> TransactionMetadata:

@@ -145,6 +145,11 @@ class TransactionsPartition(ReplayedPartition[TransactionsImage]):
                 found[name] = state, not must_sync or image.record_offset(name) < self._log.snapshot().durable_offset
         return found
 
+    def open_singles(self, image: TransactionsImage) -> list[TransactionMetadata]:
+        """Returns the open transactions of one batch. `image` is as for `prepared_commits`."""
+        found = map(image.state_of, image.undecided())
+        return [state for state in found if state is not None and state.is_single]
+
     def make_durable(self) -> None:
         """Syncs the records so far, unless they are durable. Cost: one pread if they are."""
         state = self._log.snapshot()

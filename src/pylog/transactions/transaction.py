@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 
@@ -25,35 +25,18 @@ from pylog.errors import (
 from pylog.factory_made import FactoryMade
 from pylog.log.arguments import checked_items
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
-from pylog.offsets.offset_manager import PartitionLike
 from pylog.offsets.pending import PendingCommit
 from pylog.record.few import Piece
-from pylog.record.types import Header, OffsetAndMetadata, TopicPartition, TransactionalBatch
+from pylog.record.types import Header, TopicPartition, TransactionalBatch
 from pylog.transactions import states
 from pylog.transactions.batches import Buffer, batches_of
+from pylog.transactions.group_consumer import GroupConsumer, Offsets, metadata_of, positions_of
 from pylog.transactions.incarnation import Incarnation
+from pylog.transactions.lone_batch import LoneBatch
 from pylog.transactions.metadata import ProducerIdAndEpoch
 
 _Outcome = Literal["open", "committed", "aborted", "unknown"]
-Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
 _BATCH_SIZE: Final = 16_384  # Kafka's batch.size: bytes of records without keys that go to one partition
-
-
-@runtime_checkable
-class GroupConsumer(Protocol):
-    """A consumer with a group, such as `pylog.Consumer`."""
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """Returns its membership."""
-        ...
-
-    def assignment(self) -> set[TopicPartition]:
-        """Returns its partitions."""
-        ...
-
-    def position(self, partition: TopicPartition) -> int | None:
-        """Returns the offset of the next record that it reads."""
-        ...
 
 
 class Transaction(FactoryMade, factory="Store.transaction"):
@@ -223,7 +206,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         """
         check_open(self)
         known = metadata_of(group)
-        wanted = _positions_of(group) if offsets is None else offsets
+        wanted = positions_of(group) if offsets is None else offsets
         if not isinstance(wanted, Mapping):
             raise InvalidArgumentError(f"offsets of type {type(wanted).__name__} are not a mapping of partitions to offsets")
         pending = self._offsets.get(known[:2]) or self._incarnation.offsets_of(known)
@@ -301,7 +284,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         """Makes partitions known in `__transaction_state` before anything of the transaction is in them."""
         if self._mine is None:
             deadline = self._incarnation.deadline()
-            self._mine, self._deadline = self._incarnation.begin(partitions, self._level), deadline
+            self._mine, self._deadline = self._incarnation.begin(partitions, self._level).identity, deadline
         elif not self._sequences.keys() >= set(partitions):
             self._incarnation.add_partitions(self._mine, partitions)
         for partition in partitions:
@@ -328,8 +311,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             SyncFailedError: the outcome is unknown until the store is opened again.
             PylogError: as `flush`.
 
-        Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together. One sync without an id, if all
-        records are in one partition and fit into one batch.
+        Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together. If all records are in one partition
+        and fit into one batch, that of one sync, and of another one right after a commit of the same id.
         """
         check_open(self)
         if self._is_committed_alone():
@@ -355,28 +338,33 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._incarnation.complete(self._mine, prepared)
 
     def _is_committed_alone(self) -> bool:
-        """Commits the records of a transaction without an id as one plain batch, if they fit into one (transactions 2.6).
+        """Commits the records as one plain batch, if they fit into one (transactions 2.6, 5.4). Returns whether they do.
 
-        Nothing else of the transaction is in a log, and a batch is there whole or not at all. Returns whether that was possible.
+        Nothing else of the transaction is in a log, and a batch is there whole or not at all.
         """
-        if not self._incarnation.is_anonymous or self._mine is not None or self._offsets or len(self._waiting) != 1:
+        if self._mine is not None or self._offsets or len(self._waiting) != 1:
             return False
         ((partition, pieces),) = self._waiting.items()
         batches = list(islice(batches_of(pieces, self._incarnation.batch_limit(partition)), 2))
         if len(batches) > 1:
             return False
-        self._outcome = "unknown"  # until the batch is written
+        lone = LoneBatch(self._incarnation, partition, batches[0], self._compression, self._level)
         try:
-            offsets = self._incarnation.append_alone(partition, batches[0], self._compression, self._level)
+            self._mine = lone.begin()
+            self._outcome = "unknown"  # until the batch is written
+            offsets = lone.append()
         except PylogError as error:
-            if not isinstance(error, StorageFailedError):
+            if not isinstance(error, StorageFailedError) or error.passes:
                 self._outcome = "open"
-            if isinstance(error, RecordTooLargeError):
-                return False  # another process has lowered the topic's limit
+            if isinstance(error, RecordTooLargeError):  # another process has lowered the topic's limit
+                self._mine = None
+                lone.give_up()
+                return False
             self._failure = error
             raise
         self._written[partition] = [offsets]
         self._outcome = "committed"
+        lone.complete()
         return True
 
     def abort(self) -> None:
@@ -403,28 +391,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             self._outcome = "unknown"
             raise
         self._outcome = "aborted"
-
-
-def metadata_of(group: object) -> ConsumerGroupMetadata:
-    """Returns the membership that is given by a group's name, by itself, or by a consumer.
-
-    Raises:
-        InvalidArgumentError: it is none of them. IllegalStateError: the consumer has no group.
-    """
-    if isinstance(group, str):
-        return ConsumerGroupMetadata(group)
-    found = group.group_metadata() if isinstance(group, GroupConsumer) else group
-    if not isinstance(found, ConsumerGroupMetadata):
-        expected = "the name of a group, a consumer, or the group_metadata() of a consumer"
-        raise InvalidArgumentError(f"a group of type {type(group).__name__} is not {expected}")
-    return found
-
-
-def _positions_of(group: object) -> Offsets:
-    if not isinstance(group, GroupConsumer):
-        raise InvalidArgumentError("offsets are missing; give them, or a consumer, whose positions are then taken")
-    positions = {partition: group.position(partition) for partition in group.assignment()}
-    return {partition: offset for partition, offset in positions.items() if offset is not None}
 
 
 def _each(calls: Iterable[Callable[[], None]]) -> None:

@@ -24,6 +24,7 @@ import pylog
 from pylog import OffsetAndMetadata
 from pylog.store import Store, manager_of
 from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
+from pylog.transactions.single_batch import SingleBatchTransactions
 from support.campaign.processes import CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
 from support.campaign.transaction_planted import planted
 
@@ -37,9 +38,13 @@ _TIMER_SECONDS: Final = (-4.5, -1.3)  # powers of ten: of a child that is killed
 _LAST_SECONDS: Final = 0.15  # of one that does not come to its step
 _PATIENCE_SECONDS: Final = 5.0  # for one that is to be stopped
 _ZOMBIES: Final = 0.03  # how often a child is stopped and continued
-_STEPS: Final = (
-    *("init", "begin", "add_partitions", "append", "prepare_commit", "prepare_abort"),
-    *("write_markers", "_write_marker", "finish"),
+_STEPS: Final[tuple[tuple[type, str], ...]] = (
+    *(
+        (TransactionCoordinator, name)
+        for name in ("init", "begin", "add_partitions", "append", "prepare_commit", "prepare_abort")
+    ),
+    *((TransactionCoordinator, name) for name in ("write_markers", "_write_marker", "finish")),
+    *((SingleBatchTransactions, name) for name in ("finish", "complete")),
 )
 _CHECKED: Final = 8  # of so many cycles one has a `check`
 _OPTIONS: Final[dict[str, Any]] = {
@@ -185,8 +190,8 @@ def _by_timer(rng: random.Random) -> None:
 
 def _by_step(rng: random.Random) -> None:
     """Dies before or after a call of a step of the protocol."""
-    name, countdown, after = rng.choice(_STEPS), rng.choice((1, 2, 3, 7)), rng.random() < 0.5
-    step = getattr(TransactionCoordinator, name)
+    (of, name), countdown, after = rng.choice(_STEPS), rng.choice((1, 2, 3, 7)), rng.random() < 0.5
+    step = getattr(of, name)
 
     def dies(*given: Any, **options: Any) -> Any:
         nonlocal countdown
@@ -198,7 +203,7 @@ def _by_step(rng: random.Random) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
-    patch.object(TransactionCoordinator, name, dies).start()
+    patch.object(of, name, dies).start()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _LAST_SECONDS)
 

@@ -144,6 +144,7 @@ class Run:
 
 STEPS: Final[dict[str, Callable[[Run], None]]] = {
     "commit 1": lambda run: run.transaction(1, commits=True),
+    "commit 1 piecemeal": lambda run: run.transaction(1, commits=True, flushes=True),
     "commit 2": lambda run: run.transaction(2, commits=True),
     "commit 3": lambda run: run.transaction(3, commits=True),
     "commit 2 piecemeal": lambda run: run.transaction(2, commits=True, flushes=True),

@@ -108,6 +108,34 @@ class MarkerRequest(DecidedRequest):
         return True
 
 
+class FencingRequest(MarkerRequest):
+    """A request to append an abort marker that keeps a producer's epoch out of the log, unless the log has a batch of that epoch.
+
+    Args:
+        now_ms: the wall clock, in milliseconds.
+        producer_id, epoch: of the batch.
+        coordinator_epoch: of the transaction's coordinator.
+        durability: of the marker, or of the batch that is there.
+
+    Attributes:
+        has_batch: after the request, whether the log has the batch.
+    """
+
+    __slots__ = ("_epoch", "has_batch")
+
+    def __init__(self, now_ms: int, producer_id: int, epoch: int, coordinator_epoch: int, durability: Durability) -> None:
+        super().__init__(now_ms, producer_id, self._fence, coordinator_epoch, durability)
+        self._epoch = epoch
+        self.has_batch = False
+
+    def _fence(self, _: OpenTransaction | None) -> tuple[MarkerBatch, bool]:
+        return MarkerBatch(self._producer_id, self._epoch + 1, -1), False
+
+    def decide(self, producers: ProducerStateManager) -> bool:
+        self.has_batch = producers.has_batch(self._producer_id, self._epoch)
+        return producers.epoch_of(self._producer_id) < self._epoch + 1 and not self.has_batch and super().decide(producers)
+
+
 class ChosenRequest(DecidedRequest):
     """A request to append records that are chosen under the partition's lock, as one batch.
 

@@ -24,6 +24,14 @@ def open_producers_now(partition_writer: PartitionWriter) -> OpenProducers:
         return open_producers(partition_writer)
 
 
+def has_batch_now(partition_writer: PartitionWriter, producer_id: int, epoch: int) -> bool:
+    """Returns whether a log has a batch of a producer's epoch, and none of a later one. Takes both locks."""
+    with partition_writer.inspecting():
+        writer = partition_writer.writer
+        producers = partition_writer.loaded.producers if writer is None else writer.producers
+        return producers is not None and producers.has_batch(producer_id, epoch)
+
+
 def undecided(producers: Iterable[Producer], now_ms: int) -> OpenProducers:
     """Returns the producers whose open transactions may still be committed. Leaves out hanging ones.
 
