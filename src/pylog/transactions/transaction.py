@@ -315,9 +315,9 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         and fit into one batch, that of one sync, and of another one right after a commit of the same id.
         """
         check_open(self)
-        if self._is_committed_alone():
-            return
         try:
+            if self._is_committed_alone():
+                return
             self._write(self._offsets.values())
         except BaseException as error:
             self._failure = error
@@ -360,7 +360,6 @@ class Transaction(FactoryMade, factory="Store.transaction"):
                 self._mine = None
                 lone.give_up()
                 return False
-            self._failure = error
             raise
         self._written[partition] = [offsets]
         self._outcome = "committed"
