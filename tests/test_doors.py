@@ -31,6 +31,7 @@ SOURCE = Path(pylog.__file__).parent
 
 # Modules that open files by name, and what they read from them. All but these read small files, through a `FileKind`.
 OPENERS = {
+    "archive/restored_files.py": "no bytes: the checksum of a restored file, in pieces",
     "objects/block_cache.py": "no bytes: it notes when a block was used",
     "objects/remote_files.py": "it passes on what others open, as `fs.Door` does",
     "directory/locks.py": "writes the boot id",

@@ -13,9 +13,9 @@ class LoneBatch:
     """The only batch of a transaction: begin, append, and then complete it, or give it up if the append has refused it.
 
     Args:
-        incarnation: of the transactional id.
+        incarnation: the use of the transactional id.
         partition, rows: the batch.
-        compression, level: of the transaction.
+        compression, level: the options of the transaction.
     """
 
     def __init__(

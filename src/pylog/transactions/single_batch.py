@@ -25,7 +25,7 @@ class SingleBatchTransactions:
     """Ends the transactions of one batch, those of this process and those that others have left.
 
     Args:
-        manager, clock: of the store.
+        manager, clock: the store's manager and clock.
         topic: the states of the transactional ids.
     """
 

@@ -113,9 +113,9 @@ class FencingRequest(MarkerRequest):
 
     Args:
         now_ms: the wall clock, in milliseconds.
-        producer_id, epoch: of the batch.
-        coordinator_epoch: of the transaction's coordinator.
-        durability: of the marker, or of the batch that is there.
+        producer_id, epoch: the numbers of the batch.
+        coordinator_epoch: the epoch of the coordinator of the transaction.
+        durability: the durability of the marker, or of the batch that is there.
 
     Attributes:
         has_batch: after the request, whether the log has the batch.
