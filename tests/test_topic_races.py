@@ -374,8 +374,6 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
         two.delete_topic(name)
     one.create_topic("theirs")
     two.create_topic("theirs-again")
-    with pytest.raises(pylog.UnknownTopicOrPartitionError):
-        one.log("theirs-again").append(b"x")
     one.log("theirs-again")
     assert manager_of(one).background._tasks == {}
     gc.collect()
@@ -443,3 +441,24 @@ def test_a_log_that_was_never_written_does_not_append_to_the_topic_that_was_made
     assert values(two.log("t")) == []
     assert one.log("t").append(b"x") == 0
     assert values(two.log("t")) == [b"x"]
+
+
+@pytest.mark.parametrize("wrote", [False, True], ids=["read", "wrote"])
+@pytest.mark.parametrize("call", ["log", "read_table", "consumer"])
+def test_the_first_call_after_another_store_made_a_topic_again_has_the_new_one(
+    one: Store, two: Store, call: str, wrote: bool
+) -> None:
+    two.create_topic("t")
+    old = one.log("t")
+    assert (old.append(b"old") if wrote else old.end_offset) == 0
+    two.delete_topic("t")
+    two.create_topic("t")
+    two.log("t").append(b"new")
+    if call == "log":
+        assert values(one.log("t")) == [b"new"]
+        assert one.log("t") is one.log("t") is not old
+    elif call == "read_table":
+        assert one.read_table("t")["value"].to_pylist() == [b"new"]
+    else:
+        with one.consumer("t", auto_offset_reset="earliest") as consumer:
+            assert [record.value for records in consumer.poll(1000).values() for record in records] == [b"new"]

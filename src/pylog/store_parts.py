@@ -73,7 +73,7 @@ class StoreParts:
 
     def log(self, topic: str, partition: int) -> Log:
         """See `Store.log`."""
-        opened = self.manager.log(topic, partition)
+        opened = self.manager.current_log(topic, partition)
         if not self.manager.writable:
             return log_over(opened)
         known = opened.public

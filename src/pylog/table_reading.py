@@ -64,7 +64,7 @@ class TopicScan:
         )
         known = manager.topic(topic)
         numbers = known.partition_ids if partition is None else (partition,)
-        logs = [(number, manager.log(topic, number)) for number in numbers]
+        logs = [(number, manager.current_log(topic, number)) for number in numbers]
         self._scans = [
             (number, log.scan(start, end, columns=of_log, isolation_level=isolation_level, snapshot=snapshot))
             for number, log in logs

@@ -333,18 +333,10 @@ class Logs:
         """
         known = self._known.get(partition)
         if known is None:
-            known = self._known[partition] = self._current(partition)
+            known = self._known[partition] = self._manager.current_log(*partition)
         elif known.is_deleted or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
             raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted and created again; its old positions do not apply")
         return known
-
-    def _current(self, partition: TopicPartition) -> PartitionLog:
-        """Returns the log that a partition has now. The store may still have the log of a topic that another process deleted."""
-        log = self._manager.log(*partition)
-        with suppress(UnknownTopicOrPartitionError):
-            log.snapshot()
-            return log
-        return self._manager.log(*partition)
 
     def known(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
         """Returns the logs of partitions that were used, as they were opened."""
