@@ -275,11 +275,6 @@ class LogManager:
             self.found_unstable(known)  # without the guard: other logs are opened for it
         return known
 
-    def current_log(self, topic: str, partition: int = 0) -> PartitionLog:
-        """Returns a partition as it is now: another process may have made the topic again. Cost: one small read."""
-        known = self.log(topic, partition)
-        return self.log(topic, partition) if self.writable and known.was_deleted() else known
-
     def known_log(self, partition: TopicPartition) -> PartitionLog:
         """Returns the log of a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
         known = self._logs.get(partition)
@@ -477,3 +472,9 @@ def _has_records(manager: LogManager, topic: Topic) -> bool:
         except PylogError:  # it may
             return True
     return False
+
+
+def current_log(manager: LogManager, topic: str, partition: int) -> PartitionLog:
+    """Returns a partition as it is now: another process may have made the topic again. Cost: one small read."""
+    known = manager.log(topic, partition)
+    return manager.log(topic, partition) if manager.writable and known.was_deleted() else known

@@ -17,7 +17,7 @@ from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
 from pylog.log.recovery.archive_tier import Tier
 from pylog.log.recovery.tier import is_brokers
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.monitoring.measured import Measures
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import offset_store
@@ -73,7 +73,7 @@ class StoreParts:
 
     def log(self, topic: str, partition: int) -> Log:
         """See `Store.log`."""
-        opened = self.manager.current_log(topic, partition)
+        opened = current_log(self.manager, topic, partition)
         if not self.manager.writable:
             return log_over(opened)
         known = opened.public

@@ -128,9 +128,7 @@ def test_its_commit_waits_for_one_sync_and_right_after_another_commit_for_two(pa
 )
 @pytest.mark.parametrize("how", ["the next opening", "a reader", "the next instance", "an administrator"])
 @pytest.mark.pair("aborted transactions", "second process")
-def test_the_next_process_finds_a_dead_ones_transaction_committed_if_its_batch_is_there(
-    fs: MemoryFileSystem, step: str, after: bool, is_there: bool, how: str
-) -> None:
+def test_a_dead_ones_batch_commits(fs: MemoryFileSystem, step: str, after: bool, is_there: bool, how: str) -> None:
     commit_of(new_store(fs), b"before")
     fs.kill()
     fs = fs.process()
@@ -196,9 +194,7 @@ def fs_of_another(fs: MemoryFileSystem) -> Store:
 
 
 @pytest.mark.parametrize("by", ["a newer instance", "an administrator"])
-def test_an_instance_that_stands_still_before_its_append_is_refused_once_others_have_ended_its_transaction(
-    store: Store, fs: MemoryFileSystem, by: str
-) -> None:
+def test_an_instance_that_stood_still_is_refused(store: Store, fs: MemoryFileSystem, by: str) -> None:
     append = Incarnation.append
     other = fs_of_another(fs)
 
@@ -221,6 +217,34 @@ def test_an_instance_that_stands_still_before_its_append_is_refused_once_others_
         transaction.abort()
         commit_of(store, b"again")
         assert committed(store, "out") == [b"again"]
+
+
+def test_a_batch_is_kept_out_from_the_moment_that_another_process_has_not_found_it(store: Store, fs: MemoryFileSystem) -> None:
+    """The older instance appends after the other process has looked, and before that has noted the end."""
+    append, complete = Incarnation.append, SingleBatchTransactions.complete
+    other = fs_of_another(fs)
+    refused: list[pylog.TransactionAbortedError] = []
+
+    def overtaken(*given: Any) -> range:
+        def noted(*of_other: Any, **named: Any) -> TransactionMetadata | None:
+            with patch.object(SingleBatchTransactions, "complete", complete):
+                with pytest.raises(pylog.TransactionAbortedError) as caught:
+                    append(*given)
+                refused.append(caught.value)
+            return complete(*of_other, **named)
+
+        with patch.object(SingleBatchTransactions, "complete", noted):
+            other.transactions.abort("billing")
+        raise refused[0]
+
+    transaction = transaction_of(store, b"older")
+    with patch.object(Incarnation, "append", overtaken), pytest.raises(pylog.TransactionAbortedError):
+        transaction.commit()
+    assert committed(store, "out") == []
+    transaction.abort()
+    commit_of(store, b"again")
+    assert committed(other, "out") == [b"again"]
+    other.close()
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["the same process", "another process"])
@@ -354,7 +378,7 @@ def test_a_coordinator_that_does_not_know_it_calls_it_aborted_and_its_record_sta
 @pytest.mark.parametrize("transactional_id", ["depends", None])
 @pytest.mark.parametrize("moment", ["before its partition is looked at", "after it"])
 @pytest.mark.pair("aborted transactions", "second process")
-def test_a_snapshot_never_has_what_depends_on_a_batch_without_the_batch(
+def test_a_snapshot_has_each_batch_that_others_depend_on(
     store: Store, fs: MemoryFileSystem, mode: Any, transactional_id: str | None, moment: str
 ) -> None:
     """The batch is written during the snapshot, and read by another program, which commits what depends on it at once."""

@@ -338,7 +338,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._incarnation.complete(self._mine, prepared)
 
     def _is_committed_alone(self) -> bool:
-        """Commits the records as one plain batch if they fit into one: it is there whole or not at all (transactions 2.6, 5.4)."""
+        """Commits the records as one plain batch, if they fit into one. It is there whole or not at all (transactions 5.4)."""
         if self._mine is not None or self._offsets or len(self._waiting) != 1:
             return False
         ((partition, pieces),) = self._waiting.items()

@@ -173,4 +173,43 @@ TRANSACTION_RULES: Final[tuple[Mutant, ...]] = (
         tests=(f"{_SNAPSHOTS}a_compaction_that_has_not_noted_its_end_yet_is_noticed",),
         why="A snapshot is read without records that a compaction has deleted.",
     ),
+    Mutant(
+        name="a_batch_that_is_not_there_is_not_kept_out",
+        file="pylog/log/writing/refitting.py",
+        text="producers.epoch_of(self._producer_id) < self._epoch + 1 and not self.has_batch and super().decide(producers)",
+        replacement="False",
+        tests=(
+            "tests/transactions/test_single_batch.py::test_a_batch_is_kept_out_from_the_moment_that_another_process_has_not_found_it",
+        ),
+        why="An older instance that stood still could append its batch after a newer one has ended the transaction.",
+    ),
+    Mutant(
+        name="a_batch_that_is_there_counts_as_aborted",
+        file="pylog/log/writing/refitting.py",
+        text="self.has_batch = producers.has_batch(self._producer_id, self._epoch)",
+        replacement="self.has_batch = False",
+        tests=("tests/transactions/test_single_batch.py::test_a_dead_ones_batch_commits[the next opening-append-True-True]",),
+        why="A committed transaction is called aborted, and its program writes it again.",
+    ),
+    Mutant(
+        name="a_snapshot_overlooks_a_batch_that_is_on_its_way",
+        file="pylog/transactions/snapshots.py",
+        text="if any(self._was_written_meanwhile(single, seen) for single in before.singles):",
+        replacement="if False:",
+        tests=(
+            "tests/transactions/test_single_batch.py::test_a_snapshot_has_each_batch_that_others_depend_on[after it-None-rw]",
+        ),
+        why="A snapshot has what another program has written after it had read the batch, and not the batch.",
+    ),
+    Mutant(
+        name="a_transaction_with_an_id_is_a_plain_batch",
+        file="pylog/transactions/lone_batch.py",
+        text="        if self._incarnation.is_anonymous:",
+        replacement="        if True:",
+        tests=(
+            "tests/transactions/test_single_batch.py::test_it_is_one_append_without_a_marker_and_its_id_is_known",
+            "tests/transactions/test_single_batch.py::test_an_instance_that_stood_still_is_refused[a newer instance]",
+        ),
+        why="An older instance of an id writes after a newer one has taken over.",
+    ),
 )

@@ -420,14 +420,6 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
         why="Other versions of a control record are read by the wrong bytes.",
     ),
     Mutant(
-        name="a_transaction_with_an_id_is_a_plain_batch",
-        file="pylog/transactions/transaction.py",
-        text="        if not self._incarnation.is_anonymous or self._mine",
-        replacement="        if self._mine",
-        tests=("tests/transactions/test_cost.py::test_any_other_transaction_has_its_states_and_its_markers[an id]",),
-        why="An older instance of an id writes after a newer one has taken over.",
-    ),
-    Mutant(
         name="an_abort_marker_is_not_synced",
         file="pylog/transactions/coordinator.py",
         text="        synced = prepared.owner is None or prepared.owner.is_synced\n",
