@@ -72,11 +72,12 @@ class RootDirectory:
             self._report_checkpoints()
 
     def _open_for_writing(self, options: StoreOptions, clock: Clock) -> None:
-        if not self._fs.exists(self._path):
+        is_new = not self._fs.exists(self._path)
+        if is_new:
             make_root(self._fs, self._path)
-        elif not self._fs.exists(join(self._path, PYLOG_LOCK)):
-            sync_name(self._fs, self._path)
         self._fs.check_directory(self._path, write=True)
+        if not is_new and not self._fs.exists(join(self._path, PYLOG_LOCK)):
+            sync_name(self._fs, self._path)
         if not options.create:
             check_usable(self._fs, self._path)
         exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from functools import partial
 from typing import Final
@@ -10,7 +11,7 @@ import msgspec
 
 from pylog import limits
 from pylog.directory.documents import decoded
-from pylog.errors import CorruptionError, IllegalStateError
+from pylog.errors import CorruptionError, IllegalStateError, StorageFailedError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 
 SETTINGS: Final = "pylog-archive.json"
@@ -64,7 +65,13 @@ def read_settings(fs: FileSystem, root: str) -> ArchiveSettings | None:
 
 def check_restored(fs: FileSystem, root: str) -> None:
     """Raises IllegalStateError if the directory has an unfinished restore. Cost: one system call."""
-    if fs.exists(join(root, RESTORING)):
+    try:
+        is_unfinished = fs.exists(join(root, RESTORING))
+    except StorageFailedError as error:
+        if error.errno != errno.EACCES:
+            raise
+        return  # the directory cannot be searched, which the opening says better
+    if is_unfinished:
         message = f"{root} has an unfinished restore: call pylog.restore with the same arguments to finish it, or remove it"
         raise IllegalStateError(message, path=root)
 
