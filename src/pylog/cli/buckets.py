@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 from cyclopts import Parameter
 
@@ -23,4 +23,5 @@ class Bucket:
         return {name: value for name, value in dataclasses.asdict(self).items() if value not in {None, False}}
 
 
+Bucket.__annotations__ = get_type_hints(Bucket, include_extras=True)  # once: a command evaluates no text while it works
 DEFAULT_BUCKET: Final = Bucket()
