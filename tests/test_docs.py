@@ -23,6 +23,7 @@ import pytest
 
 import pylog
 from pylog.cli.run import app
+from pylog.compat.clusters import CLUSTERS
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
 from support.chromium import chromium
 from support.docs.pages import CODE, OTHER, PROJECT, Runner, blocks, code, pages, run_blocks
@@ -95,8 +96,15 @@ def limits_of_this_process() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.fixture
+def stores_of_the_layers() -> Iterator[None]:
+    """Closes the stores that programs for Kafka's clients leave open until their process ends."""
+    yield
+    CLUSTERS.close()
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("limits_of_this_process")
+@pytest.mark.usefixtures("limits_of_this_process", "stores_of_the_layers")
 @pytest.mark.parametrize("page", pages_that_run())
 def test_code_that_a_page_shows_runs_and_prints_the_output_on_the_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
