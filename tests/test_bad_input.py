@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 import pylog
+from pylog.fs import OsFileSystem
 from support import refusals, warm
 from support.cli import call as command
 from support.refusals import RECORDS, listing, refused
@@ -90,6 +92,7 @@ def test_unknown_durabilities_are_refused(root: Path, durability: Any) -> None:
 UNPRIVILEGED = """
 import os, sys
 import pylog
+from pylog.fs import OsFileSystem
 parent, target, action = sys.argv[1:]
 actions = {
     "read": lambda path: list(pylog.open(path, "r").log("t").records()),
@@ -383,6 +386,7 @@ def test_a_second_writer_is_told_why_it_may_not_be_alone(root: Path, store: pylo
 FORKED = """
 import os, sys
 import pylog
+from pylog.fs import OsFileSystem
 store = pylog.open(sys.argv[1])
 log = store.log("t")
 log.append(b"the parent's")
@@ -415,3 +419,17 @@ def test_a_forked_child_is_refused_and_does_its_parent_no_harm(root: Path) -> No
     assert result.stdout.split("\n")[:-1] == ["ClosedError"] * 11 + ["still locked", "6"], result
     with pylog.open(root, "r") as store:
         assert [record.value for record in store.log("t").records()] == [*RECORDS, b"the parent's", b"the parent's again"]
+
+
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+def test_a_directory_that_is_removed_during_its_check_is_named(tmp_path: Path, write: bool) -> None:
+    directory, access = tmp_path / "t-0", os.access
+    directory.mkdir()
+
+    def removed(path: str, mode: int) -> bool:
+        if Path(path) == directory and directory.exists():
+            directory.rmdir()
+        return access(path, mode)
+
+    with patch.object(os, "access", removed), pytest.raises(pylog.NotALogDirectoryError, match="t-0"):
+        OsFileSystem().check_directory(str(directory), write=write)

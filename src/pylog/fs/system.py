@@ -387,7 +387,11 @@ class OsFileSystem:
             raise _no_directory(path)
         wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
         if not os.access(path, wanted):
-            if write and os.statvfs(path).f_flag & os.ST_RDONLY:
+            try:
+                is_read_only = write and os.statvfs(path).f_flag & os.ST_RDONLY
+            except OSError as error:  # another process has just removed it
+                raise _no_directory(path) from error
+            if is_read_only:
                 problem = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
                 raise NotALogDirectoryError(problem, path=path)
             verb = "read and write" if write else "read"
