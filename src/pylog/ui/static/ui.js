@@ -50,25 +50,28 @@ function addRows(found) {
   return made.length;
 }
 
+const isPaused = () => document.hidden || window.scrollY > 200 || isReading();
+
+function show(found) {
+  tail.dataset.tail = found.dataset.tail;
+  const passed = Number(found.dataset.passed);
+  const added = addRows(found);
+  const more = passed ? `; ${passed.toLocaleString("en")} more have passed` : "";
+  pace.textContent = added || passed ? `Live: ${added} new${more}` : "Live: waiting for records";
+}
+
 async function follow() {
-  const paused = document.hidden || window.scrollY > 200 || isReading();
-  if (paused) {
-    pace.textContent = "Paused while you read. Scroll to the top to go on.";
-  } else {
-    try {
-      const found = (await fetched(tail.dataset.tail))?.querySelector("#tail");
-      if (found) {
-        tail.dataset.tail = found.dataset.tail;
-        const passed = Number(found.dataset.passed);
-        const added = addRows(found);
-        const more = passed ? `; ${passed.toLocaleString("en")} more have passed` : "";
-        pace.textContent = added || passed ? `Live: ${added} new${more}` : "Live: waiting for records";
-      } else {
-        pace.textContent = "The window has too much to do, and tries again.";
-      }
-    } catch {
-      pace.textContent = "The window does not answer.";
+  try {
+    const found = isPaused() ? null : (await fetched(tail.dataset.tail))?.querySelector("#tail");
+    if (isPaused()) {  // also since the request: its rows come again with the next one
+      pace.textContent = "Paused while you read. Scroll to the top to go on.";
+    } else if (found) {
+      show(found);
+    } else {
+      pace.textContent = "The window has too much to do, and tries again.";
     }
+  } catch {
+    pace.textContent = "The window does not answer.";
   }
   setTimeout(follow, TURN_MS);
 }
