@@ -42,7 +42,12 @@ _OBJECTS = "where the system has no links: an archive in a directory there is tr
 _FULL_DISK = "no workload has a full disk: tests/campaign/test_full_disk_crashes.py has, with a crash at each step"
 _TRANSACTIONS = "no workload truncates below aborted transactions: tests/log/test_transactions.py does, at each loss of power"
 
+_CACHE = "a block of the cache has a checksum, and is fetched again without it: tests/objects/test_block_cache.py damages each"
+
 _OF_ARCHIVES = {
+    "rename 1 in pylog.objects.block_cache.BlockCache.write": _CACHE,
+    "sync_directory 1 in pylog.archive.restored_files.remove_other_files": _RESTORE,
+    "sync_directory 1 in pylog.archive.restored_files.remove_other_partitions": _RESTORE,
     "rename 1 in pylog.fs.object_files._linked": _OBJECTS,
     "rename 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
     "sync 1 in pylog.restoring._Restore._restore_segment": _RESTORE,
