@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Final, NoReturn, Protocol
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
-from pylog.fs import locks, ownership
+from pylog.fs import locks, ownership, system_info
 from pylog.fs.descriptors import Descriptor, above_standard
 from pylog.fs.living import LiveSet
 from pylog.fs.locks import OsDirectoryLock, OsLockFile
@@ -387,11 +387,9 @@ class OsFileSystem:
             raise _no_directory(path)
         wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
         if not os.access(path, wanted):
-            try:
-                is_read_only = write and os.statvfs(path).f_flag & os.ST_RDONLY
-            except OSError as error:  # another process has just removed it
-                raise _no_directory(path) from error
-            if is_read_only:
+            if not os.path.isdir(path):  # another process has just removed it
+                raise _no_directory(path)
+            if write and system_info.is_read_only(path):
                 problem = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
                 raise NotALogDirectoryError(problem, path=path)
             verb = "read and write" if write else "read"

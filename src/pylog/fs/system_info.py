@@ -90,6 +90,14 @@ def room_at(path: str) -> tuple[int, int] | None:
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
+def is_read_only(path: str) -> bool:
+    """Returns whether a path is on a file system that cannot be written to; False if the path has just been removed."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 def may_write(path: str) -> bool:
     """Returns whether this process may write a directory."""
     return os.access(path, os.W_OK)

@@ -21,7 +21,7 @@ from pylog.record.types import BatchMetadata, TopicPartition
 from pylog.transactions.group_consumer import GroupConsumer, Offsets, metadata_of
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.manager import TransactionManager
-from pylog.transactions.transaction import Transaction, add_rows, check_open, refuse_more
+from pylog.transactions.transaction import Transaction, add_rows, check_open, commit_marked, refuse_more
 
 
 @dataclass
@@ -178,7 +178,7 @@ class ProducerTransactions:
             check_open(opened.transaction)
             try:
                 self._add_futures(opened)
-                opened.transaction.commit()
+                commit_marked(opened.transaction)
             except BaseException as error:
                 self._end_if_decided(opened, error)
                 raise

@@ -75,6 +75,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._outcome: _Outcome = "open"
         self._failure: BaseException | None = None
         self._is_given_up = False  # `abort` was called
+        self._is_marked = False  # it gets markers, whatever is in it
         self._deadline = 0.0  # on the monotonic clock; set once the transaction is known
 
     def __repr__(self) -> str:
@@ -339,7 +340,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
     def _is_committed_alone(self) -> bool:
         """Commits the records as one plain batch, if they fit into one. It is there whole or not at all (transactions 5.4)."""
-        if self._mine is not None or self._offsets or len(self._waiting) != 1:
+        if self._is_marked or self._mine is not None or self._offsets or len(self._waiting) != 1:
             return False
         ((partition, pieces),) = self._waiting.items()
         batches = list(islice(batches_of(pieces, self._incarnation.batch_limit(partition)), 2))
@@ -437,6 +438,12 @@ def _time_out(transaction: Transaction) -> None:
 def add_rows(transaction: Transaction, partition: TopicPartition, rows: Piece) -> None:
     """Adds rows of one partition to a transaction. The caller has chosen the partition and checked the rows."""
     transaction._add([(partition, rows)])
+
+
+def commit_marked(transaction: Transaction) -> None:
+    """Commits with a marker in each partition, as a broker does: programs for Kafka's clients see the same offsets."""
+    transaction._is_marked = True
+    transaction.commit()
 
 
 def refuse_more(transaction: Transaction, error: BaseException) -> None:

@@ -255,8 +255,7 @@ def at_snapshot(reader: Reader) -> None:
     start = reader.begin()
     end = reader.board.end - CUT
     columns = ["offset", "value"]
-    gone = (pylog.OffsetOutOfRangeError,)  # says that records of the snapshot were deleted meanwhile
-    with suppress(*gone, *([pylog.PylogTimeoutError] if reader.store.mode == "r" else [])):  # it cannot hold decisions up
+    with suppress(pylog.OffsetOutOfRangeError, *([pylog.PylogTimeoutError] if reader.store.mode == "r" else [])):  # gone; late
         found = reader.store.read_table(
             "t", 0, start=start, end=end, columns=columns, snapshot=reader.store.snapshot(["t"], groups=())
         )

@@ -405,7 +405,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_read_only_file_system_is_called_so",
         file="pylog/fs/system.py",
-        text="            if write and os.statvfs(path).f_flag & os.ST_RDONLY:",
+        text="            if write and system_info.is_read_only(path):",
         replacement="            if False:",
         tests=("tests/test_bad_input.py::test_a_read_only_file_system_is_called_so_and_not_a_missing_permission",),
         why="The error on a read-only file system says that there is no permission.",
