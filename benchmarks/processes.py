@@ -7,7 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 import pylog
 from benchmarks.data import new_log
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, at_most, microseconds, race, seconds, times
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_most, microseconds, race, seconds, times
 from pylog.log.durable_point import SLOT_SIZE
 
 VALUE = b"0123456789" * 10
@@ -247,18 +247,32 @@ def _appends(settings: Settings, directory: Path) -> None:
         ("append of 100 bytes, others may write but do not, p50", "shared", "exclusive"),
         ("append of 100 bytes, two stores in strict alternation, p50", "turns", "shared"),
     ):
-        settings.report(
-            Row(
-                part="P13",
-                work=work,
-                unit="µs",
-                measured=found[name],
-                durability="Durability.OS",
-                rival="the same with exclusive=True" if rival == "exclusive" else "one store that nobody joins",
-                rival_measured=found[rival],
-                ratio=found[rival].over(found[name]),
-            )
+        words = "the same with exclusive=True" if rival == "exclusive" else "one store that nobody joins"
+        _report_appends(settings, work, found, name, (rival, words))
+
+
+def _report_appends(
+    settings: Settings,
+    work: str,
+    found: Mapping[str, Sample],
+    name: str,
+    rival: tuple[str, str],
+    target: Target | None = None,
+) -> None:
+    """A row of microseconds at `OS`, against another of the contestants, which has a name and words."""
+    settings.report(
+        Row(
+            part="P13",
+            work=work,
+            unit="µs",
+            measured=found[name],
+            durability="Durability.OS",
+            rival=rival[1],
+            rival_measured=found[rival[0]],
+            ratio=found[rival[0]].over(found[name]),
+            target=target,
         )
+    )
 
 
 # ---- two writers -------------------------------------------------------------------------------------------------------------
@@ -323,19 +337,7 @@ def _waits(settings: Settings, directory: Path) -> None:
         (f"wait for the partition lock {beside}, p99", "turn", times(1 / 20)),
         (f"append of 100 bytes {beside}, which first reads all that the other has appended, p99", "whole", None),
     ):
-        settings.report(
-            Row(
-                part="P13",
-                work=work,
-                unit="µs",
-                measured=found[name],
-                durability="Durability.OS",
-                rival="an append when nobody else writes, p50",
-                rival_measured=found["append"],
-                ratio=found["append"].over(found[name]),
-                target=target,
-            )
-        )
+        _report_appends(settings, work, found, name, ("append", "an append when nobody else writes, p50"), target)
 
 
 def _beside_a_loop(work: Callable[[int], object], loop: Process) -> float:

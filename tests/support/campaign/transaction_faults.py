@@ -29,30 +29,13 @@ from pylog.transactions.coordinator import TransactionCoordinator
 from support.campaign.checker import told_of
 from support.campaign.crashing import bury
 from support.campaign.explorer import seldom_collecting
+from support.campaign.faults import CLOSING, COLLECTED, Case
 from support.campaign.transaction_crashes import Found, decided, found_in, inspect, judge
 from support.campaign.transaction_runs import GROUP, ID, INPUT, LARGE, SMALL, Known, Run, Written, opened
 from support.campaign.workloads import clock, drawn_from, quiet
 
-COLLECTED: Final = 25  # after so many executions their garbage is
 PARTITIONS: Final = 2
-CLOSING: Final = "closing the store"
 _STOPS: Final = ("write EIO", "sync EIO", "sync ENOSPC", "sync_directory EIO", "stat EIO")
-
-
-class Case(NamedTuple):
-    """One execution.
-
-    Attributes:
-        scenario: a name in `SCENARIOS`.
-        fault: a name in `FAULTS`.
-        number: of the call that fails.
-        forever: and all after it.
-    """
-
-    scenario: str
-    fault: str
-    number: int
-    forever: bool
 
 
 class Driver:

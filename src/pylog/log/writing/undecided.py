@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pylog import limits
-from pylog.log.producer_state import Producer
+from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.writing.partition_writer import PartitionWriter
 
 OpenProducers = list[Producer]
@@ -13,9 +13,13 @@ OpenProducers = list[Producer]
 
 def open_producers(partition_writer: PartitionWriter) -> OpenProducers:
     """Returns the producers with an open transaction, by the first offsets of these. Within `inspecting`."""
-    writer = partition_writer.writer
-    producers = partition_writer.loaded.producers if writer is None else writer.producers
+    producers = _known(partition_writer)
     return [] if producers is None else producers.open_producers()
+
+
+def _known(partition_writer: PartitionWriter) -> ProducerStateManager | None:
+    writer = partition_writer.writer
+    return partition_writer.loaded.producers if writer is None else writer.producers
 
 
 def open_producers_now(partition_writer: PartitionWriter) -> OpenProducers:
@@ -27,8 +31,7 @@ def open_producers_now(partition_writer: PartitionWriter) -> OpenProducers:
 def has_batch_now(partition_writer: PartitionWriter, producer_id: int, epoch: int) -> bool:
     """Returns whether a log has a batch of a producer's epoch, and none of a later one. Takes both locks."""
     with partition_writer.inspecting():
-        writer = partition_writer.writer
-        producers = partition_writer.loaded.producers if writer is None else writer.producers
+        producers = _known(partition_writer)
         return producers is not None and producers.has_batch(producer_id, epoch)
 
 
