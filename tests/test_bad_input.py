@@ -18,6 +18,8 @@ import pytest
 
 import pylog
 from pylog.fs import OsFileSystem
+from pylog.tools.stats import collect
+from pylog.tools.verify import verify
 from support import refusals, warm
 from support.cli import call as command
 from support.refusals import RECORDS, listing, refused
@@ -76,6 +78,46 @@ def test_a_value_that_is_no_path_is_refused(tmp_path: Path, path: Any, monkeypat
         pylog.open(path)
 
 
+@pytest.mark.parametrize(
+    "route",
+    [
+        *("archive", "sweep", "restore from", "restore to", "export", "import"),
+        *("read", "cache", "verify", "stats", "open with an archive"),
+    ],
+)
+def test_a_text_that_is_no_path_is_refused_on_every_route(tmp_path: Path, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, archive = tmp_path / "here", (tmp_path / "archive").as_uri()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with pylog.open(tmp_path / "store", offsets=pylog.OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        store.offsets.commit("g", {("t", 0): 0})
+        store.archive(archive)
+        routes: dict[str, Callable[[str], object]] = {
+            "archive": store.archive,
+            "sweep": pylog.sweep,
+            "restore from": lambda path: pylog.restore(path, tmp_path / "copy"),
+            "restore to": lambda path: pylog.restore(archive, path),
+            "export": lambda path: pylog.export_offsets(store, path, ["g"]),
+            "import": lambda path: pylog.import_offsets(store, path),
+            "read": lambda path: pylog.read_table(path, "t"),
+            "cache": lambda path: pylog.open(archive, "r", access={"cache_dir": path}),
+            "verify": verify,
+            "stats": collect,
+            "open with an archive": lambda path: pylog.open(tmp_path / "other", archive=path),
+        }
+        for path in ("", "\0", "a\0b", "\ud800", "a\ud800"):
+            with refused(pylog.InvalidArgumentError, "is not a path", unchanged=here):
+                routes[route](path)
+
+
+@pytest.mark.parametrize("url", ["s3://[/x", "gs://[/x", "file://[/x"])
+def test_a_url_that_cannot_be_split_is_refused(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with refused(pylog.InvalidArgumentError, "is not valid", url, unchanged=tmp_path):
+        pylog.open(url, "r")
+
+
 @pytest.mark.parametrize("mode", ["w", "a", "", "RW", None, 0])
 def test_unknown_modes_are_refused(root: Path, mode: Any) -> None:
     with refused(pylog.InvalidArgumentError, "mode", "rw", unchanged=root):
@@ -93,6 +135,8 @@ UNPRIVILEGED = """
 import os, sys
 import pylog
 from pylog.fs import OsFileSystem
+from pylog.tools.stats import collect
+from pylog.tools.verify import verify
 parent, target, action = sys.argv[1:]
 actions = {
     "read": lambda path: list(pylog.open(path, "r").log("t").records()),
@@ -387,6 +431,8 @@ FORKED = """
 import os, sys
 import pylog
 from pylog.fs import OsFileSystem
+from pylog.tools.stats import collect
+from pylog.tools.verify import verify
 store = pylog.open(sys.argv[1])
 log = store.log("t")
 log.append(b"the parent's")

@@ -14,7 +14,7 @@ from pylog.arguments import check_callable, check_method
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TransactionsConfig
 from pylog.errors import InvalidArgumentError, ReadOnlyError
-from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
+from pylog.fs import FileSystem, OsFileSystem, path_of, rooted
 from pylog.options import Committed, StoreOptions, check_known
 from pylog.store import Store, open_directory
 
@@ -169,7 +169,5 @@ def archived_root(url: str, access: Mapping[str, Any] | None = None, mode: str =
 
 
 def _local(path: object, fs: FileSystem | None) -> str:
-    given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(given, str) or not is_path(given):
-        raise InvalidArgumentError(f"path={path!r} is not a path")
+    given = path_of("path", path)
     return given if fs is not None else rooted(given)

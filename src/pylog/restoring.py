@@ -18,7 +18,7 @@ from google_crc32c import extend
 from pylog import limits, trace
 from pylog.archive.restored_files import remove_other_files, remove_other_partitions
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
-from pylog.arguments import check_callable, check_kind, checked_int, items_of
+from pylog.arguments import check_callable, checked_int, items_of
 from pylog.clock import Clock, SystemClock
 from pylog.directory.checkpoints import LOG_START
 from pylog.directory.leader_epoch_cache import EpochEntry, encode_epochs
@@ -30,7 +30,7 @@ from pylog.errors import (
     ObjectStoreUnavailableError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import File, FileSystem, OsFileSystem, inside, join, parent_of, rooted, write_and_close, write_atomically
+from pylog.fs import File, FileSystem, OsFileSystem, inside, join, parent_of, path_of, rooted, write_and_close, write_atomically
 from pylog.log.checking.verification import Progress
 from pylog.objects.layout import INDEXES, LOG, NO_TOPIC_ID, ArchivedPartition, segment_key
 from pylog.objects.manifest import (
@@ -172,8 +172,8 @@ def restore(
     b'paid'
     """
     check_callable("progress", progress)
-    check_kind("directory", directory, (str, os.PathLike), "a path")
-    system, path = fs or OsFileSystem(), rooted(os.fspath(directory)) if fs is None else os.fspath(directory)
+    given = path_of("directory", directory)
+    system, path = fs or OsFileSystem(), rooted(given) if fs is None else given
     objects = open_objects(url, **access)
     wanted = None if topics is None else tuple(items_of("topics", topics, "names"))
     plan = _RestorePlan(objects.url, wanted, _milliseconds(as_of))

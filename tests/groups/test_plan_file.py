@@ -104,7 +104,7 @@ def test_a_file_that_is_not_readable_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", ".", "/", 5, None, b"plan.csv", "a\0b"], ids=repr)
 def test_a_value_that_is_no_path_is_refused(path: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="is not the path of a file"):
+    with pytest.raises(InvalidArgumentError, match=r"is not (a path|the path of a file)"):
         read(path)
 
 

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import ClosedError, InvalidArgumentError, TopicAlreadyExistsError
-from pylog.fs import environment_variable, is_path, on_fork, process_id, rooted
+from pylog.fs import environment_variable, on_fork, path_of, process_id, rooted
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import offset_manager_of
@@ -262,9 +262,7 @@ def _listed(servers: object) -> Iterable[object]:
 def _directory(given: str) -> str:
     if given.startswith(MEMORY):
         return given
-    if not is_path(given):
-        raise InvalidArgumentError(f"{given!r} is not a path; name a directory")
-    return rooted(given)
+    return rooted(path_of("bootstrap_servers", given))
 
 
 CLUSTERS: Final = _Clusters()

@@ -19,22 +19,11 @@ from pylog.fs.living import LiveSet
 from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
+from pylog.fs.paths import absolute, base_name, join, parent_of, path_of, resolved, rooted
 from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import NAMES_ONLY, Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile, Vouched
 from pylog.fs.replacing import left_out_if_full, write_and_close, write_atomically
-from pylog.fs.system import (
-    OsFileSystem,
-    absolute,
-    base_name,
-    hold_over_forks,
-    is_path,
-    join,
-    on_fork,
-    parent_of,
-    process_id,
-    resolved,
-    rooted,
-)
+from pylog.fs.system import OsFileSystem, hold_over_forks, on_fork, process_id
 
 __all__ = [
     "FILES",
@@ -71,13 +60,13 @@ __all__ = [
     "hold_over_forks",
     "inside",
     "is_no_file",
-    "is_path",
     "join",
     "left_out_if_full",
     "names_in",
     "on_fork",
     "parent_of",
     "parent_process",
+    "path_of",
     "process_id",
     "reason_of",
     "remove_derived",

@@ -8,7 +8,8 @@ import stat
 
 from pylog.errors import InvalidArgumentError
 from pylog.fs import ownership
-from pylog.fs.system import reported, resolved
+from pylog.fs.paths import resolved
+from pylog.fs.system import reported
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from pylog import limits
 from pylog.directory.topic_names import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidTopicError
-from pylog.fs import OsFileSystem, replace_file
+from pylog.fs import OsFileSystem, path_of, replace_file
 from pylog.record.types import TopicPartition
 
 PlannedOffsets = Mapping[TopicPartition, int]
@@ -61,9 +61,10 @@ def read(path: PathLike) -> tuple[str, str]:
 
 
 def _checked_path(path: PathLike) -> str:
-    if not isinstance(path, str | PurePath) or not PurePath(path).name or "\0" in str(path):
-        raise InvalidArgumentError(f"{path!r} is not the path of a file")
-    return str(path)
+    given = path_of("path", path)
+    if not PurePath(given).name:
+        raise InvalidArgumentError(f"{given!r} is not the path of a file")
+    return given
 
 
 def format_plan(offsets: PlannedOffsets) -> str:

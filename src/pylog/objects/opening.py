@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import Any, Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pylog import limits, loopback
 from pylog.arguments import check_kind, check_option_names, checked_int
 from pylog.errors import IllegalStateError, InvalidArgumentError
-from pylog.fs import FileSystem, OsFileSystem, absolute, is_path, join, rooted
+from pylog.fs import FileSystem, OsFileSystem, absolute, join, path_of, rooted
 from pylog.objects.block_cache import BlockCache
 from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.layout import STORE
@@ -55,7 +54,7 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
 
     Raises:
         InvalidTypeError: the URL is no text.
-        InvalidArgumentError: it has another scheme, no bucket, or credentials in it; or an option does not exist.
+        InvalidArgumentError: it is empty, has another scheme, no bucket, or credentials in it; or an option does not exist.
         IllegalStateError: the extra `objects` is not installed.
     """
     check_kind("url", url, str, "text, such as s3://bucket/prefix")
@@ -70,10 +69,7 @@ def _cache(cache_dir: object = None, cache_bytes: object = limits.DEFAULT_CACHE_
     most = checked_int("cache_bytes", cache_bytes, limits.MIN_CACHE_BYTES, limits.INT64_MAX)
     if cache_dir is None:
         return None
-    path = str(cache_dir) if isinstance(cache_dir, str | PurePath) else ""
-    if not is_path(path):
-        raise InvalidArgumentError(f"cache_dir={cache_dir!r} is not a path")
-    return BlockCache(OsFileSystem(), rooted(path), most)
+    return BlockCache(OsFileSystem(), rooted(path_of("cache_dir", cache_dir)), most)
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
@@ -81,7 +77,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
         if "://" in url:
             raise InvalidArgumentError(f"the URL {_shown(url)} must begin with s3://, gs://, az:// or file://")
         return DirectoryObjects(absolute(url))
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise InvalidArgumentError(
             f"the URL {_shown(url)} must have no user, password, query or fragment; give credentials apart"
@@ -93,6 +89,13 @@ def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
     prefix = parts.path.strip("/")
     clean = f"{parts.scheme}://{parts.netloc}" + (f"/{prefix}" if prefix else "")
     return _opener(parts.scheme)(clean, parts.netloc, prefix, _checked(options))
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # its text, such as "Invalid IPv6 URL", has no URL and so no secret
+        raise InvalidArgumentError(f"the URL {_shown(url)} is not valid: {error}") from None
 
 
 def _shown(url: str) -> str:
@@ -113,7 +116,7 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {**_DEFAULTS, **options}
     endpoint = given["endpoint"]
     if endpoint is not None:
-        parts = urlsplit(endpoint)
+        parts = _split(endpoint)
         if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.query:
             raise InvalidArgumentError(f"endpoint={_shown(endpoint)!r} must be a URL such as https://storage.example.com")
         if parts.scheme == "http":

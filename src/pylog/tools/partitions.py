@@ -55,6 +55,7 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
 
     Raises:
         NotALogDirectoryError: the directory does not exist or is not readable.
+        InvalidArgumentError: the path is not valid.
 
     >>> import pylog, tempfile
     >>> from pylog.fs import OsFileSystem
@@ -64,8 +65,8 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
     >>> [target.key.partition for target in targets(OsFileSystem(), root)]
     [0, 1]
     """
-    fs.check_directory(path, write=False)
     root = path if is_url(path) else absolute(path)
+    fs.check_directory(path, write=False)
     entries = fs.list(root)
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
         if not is_log_directory(fs.list(parent_of(root))):
