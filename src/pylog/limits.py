@@ -91,6 +91,7 @@ REMOTE_THREADS = 8  # in one process.
 CACHED_BLOCK_BYTES = 1 << 20  # a file of a cache on the disk: a lookup fetches one or two
 DEFAULT_CACHE_BYTES = 10 << 30  # of blocks on the disk, for all processes that share the directory
 MIN_CACHE_BYTES = 16 << 20  # of the same: some blocks
+MAX_REQUEST_SECONDS = 86_400  # of a request to an object store: no request is useful for longer
 REMOTE_CACHE_BYTES = 64 << 20  # of small objects, in one process.
 SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
 SCAN_BATCHES = 8192  # batch headers read in one kernel call

@@ -19,6 +19,7 @@ from pylog.objects.block_cache import BlockCache, CachedLog
 from pylog.objects.cache import SmallObjects
 from pylog.objects.directory_objects import DirectoryObjects
 from pylog.objects.remote_file import Windows
+from pylog.testing import FaultyFileSystem
 
 BLOCK, MOST = 4096, 1 << 20
 VALUES = [b"%d" % number + b"x" * 500 for number in range(400)]
@@ -154,6 +155,23 @@ def test_a_cache_that_cannot_be_written_costs_requests_and_one_line(
         assert read(url, tmp_path / "cache") == VALUES
     lines = [record.message for record in caplog.records if "blocks are read from the object store" in record.message]
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize("kind", ["short write ENOSPC", "rename EIO"])
+def test_a_file_that_cannot_be_completed_is_removed(tmp_path: Path, kind: str) -> None:
+    fs = FaultyFileSystem(OsFileSystem())
+    cache = BlockCache(fs, str(tmp_path / "cache"), MOST)
+    fs.fail(kind)
+    cache.write("name", b"data")
+    assert (list((tmp_path / "cache").iterdir()), cache.read("name", 4)) == ([], None)
+
+
+def test_a_cache_that_may_only_be_read_serves_its_blocks(tmp_path: Path) -> None:
+    fs = FaultyFileSystem(OsFileSystem())
+    cache = BlockCache(fs, str(tmp_path / "cache"), MOST)
+    cache.write("name", b"data")
+    fs.fail("open EMFILE", 2, forever=True)  # the second one notes the time of the read
+    assert cache.read("name", 4) == b"data"
 
 
 def test_missing_blocks_between_others_are_fetched_with_one_request(tmp_path: Path) -> None:

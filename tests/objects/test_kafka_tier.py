@@ -20,6 +20,9 @@ from pylog.errors import (
     StorageFailedError,
 )
 from pylog.fs import OsFileSystem
+from pylog.objects import open_objects
+from pylog.objects.aiven import AivenSegment
+from pylog.objects.aiven_keys import KeyRing
 from pylog.objects.kafka_tier import TieredDirectory
 from support.kafka_tiers import PREFIXES, key_file, metadata_free_directory, records_of_segments, unpacked_tiers, write_metadata
 
@@ -259,7 +262,15 @@ def test_a_tier_is_never_opened_for_writing(unpacked: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"layout": "confluent"}, {"layout": "local", "keys": {"k1": b"x"}}, {"keys": {"k1": 7}}, {"regoin": "x"}]
+    "arguments",
+    [
+        {"layout": "confluent"},
+        {"layout": "local", "keys": {"k1": b"x"}},
+        {"keys": {"k1": 7}},
+        {"regoin": "x"},
+        {"key_prefix": 7},
+        {"cache_dir": "/tmp"},
+    ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidArgumentError):
@@ -400,6 +411,17 @@ def test_an_object_larger_than_a_manifest_can_be_is_not_read(unpacked: Path, tmp
         file.truncate(1 << 40)
     with pylog.open(pylog.KafkaTier(str(tier)), mode="r") as store, pytest.raises(CorruptionError, match="more than the"):
         rows(store.log("txn", 1))
+
+
+def test_a_manifest_that_was_missing_is_read_once_it_is_restored(unpacked: Path, tmp_path: Path) -> None:
+    tier = shutil.copytree(unpacked / "aiven-plain" / "tier", tmp_path / "tier")
+    found = next(tier.rglob("txn-cdo*/0/*.rsm-manifest"))
+    stem = str(found.relative_to(tier)).removesuffix(".rsm-manifest")
+    found.rename(tmp_path / "lost")
+    with pytest.raises(CorruptionError, match="restore the object"):
+        AivenSegment(open_objects(str(tier)), stem, KeyRing()).manifest  # noqa: B018 - a property that reads
+    (tmp_path / "lost").rename(found)
+    assert AivenSegment(open_objects(str(tier)), stem, KeyRing()).manifest.facts is not None
 
 
 def test_a_log_without_a_manifest_belongs_to_an_unfinished_copy(unpacked: Path, tmp_path: Path) -> None:

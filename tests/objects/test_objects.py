@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 import traceback
@@ -42,7 +43,7 @@ def test_objects_are_read_whole_and_in_ranges(objects: ObjectStore) -> None:
 
 def test_a_range_past_the_end_is_an_error_and_not_fewer_bytes(objects: ObjectStore) -> None:
     objects.put_new("a", b"0123456789")
-    for start, end in ((5, 11), (10, 12), (20, 30)):
+    for start, end in ((5, 11), (10, 12), (20, 30), (0, 1 << 62)):
         with pytest.raises(pylog.ObjectStoreError):
             objects.get_range("a", start, end)
 
@@ -167,6 +168,9 @@ def test_a_directory_without_hard_links_creates_objects_once(tmp_path: Path, mon
         ("s3://key:pass-word@bucket/x", "no user, password"),
         ("s3://bucket/x?X-Amz-Signature=pass-word", "no user, password"),
         ("file://host/x", "three slashes"),
+        ("", "is not a path"),
+        ("a\0b", "is not a path"),
+        ("file:///a%00b", "is not a path"),
     ],
 )
 def test_a_wrong_url_is_refused_without_its_secrets(url: str, expected: str) -> None:
@@ -180,6 +184,22 @@ def test_plain_http_is_for_this_machine_only() -> None:
         open_objects("s3://bucket/x", endpoint="http://storage.example.com", region="us-east-1")
     open_objects("s3://bucket/x", endpoint="http://storage.example.com", region="us-east-1", allow_http=True)
     open_objects("s3://bucket/x", endpoint="http://127.0.0.1:1", region="us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout_seconds", "5"),
+        ("timeout_seconds", 0),
+        ("timeout_seconds", math.nan),
+        ("endpoint", 5),
+        ("account", 4),
+        ("allow_http", "no"),
+    ],
+)
+def test_a_wrong_option_is_named_before_anything_is_opened(name: str, value: object) -> None:
+    with pytest.raises(pylog.InvalidArgumentError, match=rf"^{name}="):
+        open_objects("s3://bucket/x", **{name: value})
 
 
 def test_an_unknown_option_is_refused() -> None:

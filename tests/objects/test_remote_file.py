@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from pylog import limits
+from pylog.archive.archived_segments import OnePartition
 from pylog.errors import StorageFailedError
 from pylog.objects.remote_file import WINDOWS, RemoteFile
+from pylog.objects.remote_files import RemoteEntry, RemoteFileSystem
 
 MIB = 1 << 20
 BLOCK = limits.REMOTE_BLOCK_BYTES
@@ -63,6 +65,14 @@ def test_windows_of_many_logs_have_a_bound() -> None:
     for number in range(100):
         remote(Counted(10 * MIB, url=f"memory://{number}")).read(10, 0)
     assert len(WINDOWS._kept) == 32
+
+
+def test_a_small_file_is_never_read_from_a_window_of_another_store_at_the_same_path() -> None:
+    """A topic that was created again, or a segment that was archived again, has other indexes under the same names."""
+    for data in (b"of the old topic", b"of the new topic", b"new"):
+        fs = RemoteFileSystem("/shop", OnePartition({"0.index": RemoteEntry(0, small=lambda data=data: data)}))
+        file = fs.open("/shop/orders-0/0.index")
+        assert (file.read(100, 0), file.read(3, len(data) - 3)) == (data, data[-3:])
 
 
 def test_a_read_in_a_block_of_a_walk_is_no_request() -> None:

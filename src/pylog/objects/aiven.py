@@ -21,6 +21,7 @@ from pylog.errors import CorruptionError, InvalidArgumentError
 from pylog.objects.aiven_keys import MISSING, KeyRing
 from pylog.objects.aiven_manifest import IV_BYTES, TAG_BYTES, AivenManifest, BundledFile, SegmentFacts, parse_manifest
 from pylog.objects.cache import SMALL_OBJECTS
+from pylog.objects.layout import INDEXES, RSM_MANIFEST
 from pylog.objects.objects import ObjectStore
 from pylog.objects.tier_segments import TierSegment
 from pylog.objects.tier_source import TierPartition, small_object
@@ -32,8 +33,6 @@ from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, T
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-INDEXES: Final = ".indexes"
-MANIFEST: Final = ".rsm-manifest"
 _PREFIX_TAG: Final = 1  # of the custom metadata in the broker's record
 _PATH_TAG: Final = 2
 _KEY: Final = re.compile(r"(.+)-([A-Za-z0-9_-]{22})/(\d{1,10})/(\d{20}-[A-Za-z0-9_-]{22})(\.[a-z-]+)")
@@ -60,14 +59,14 @@ class AivenTier:
         found = set()
         for entry in self._objects.list(folder):
             match = _KEY.fullmatch(entry.key.removeprefix(self._prefix)) if entry.key.startswith(self._prefix) else None
-            if match is not None and match[5] == MANIFEST:
+            if match is not None and match[5] == RSM_MANIFEST:
                 found.add(TierPartition(match[1], int(match[3]), match[2]))
         return found
 
     def segments(self, partition: TierPartition) -> list[TierSegment]:
         """Returns the segments that have a manifest and a log. A log without a manifest belongs to an unfinished copy."""
         keys = {entry.key for entry in self._objects.list(self._folder(partition))}
-        stems = [key.removesuffix(MANIFEST) for key in keys if key.endswith(MANIFEST)]
+        stems = [key.removesuffix(RSM_MANIFEST) for key in keys if key.endswith(RSM_MANIFEST)]
         stems = sorted(stem for stem in stems if stem + LOG in keys)
         with ThreadPoolExecutor(_THREADS, "pylog-manifests") as pool:
             found = pool.map(self._listed, stems)
@@ -77,7 +76,7 @@ class AivenTier:
         manifest = AivenSegment(self._objects, stem, self._keys).manifest
         if manifest.facts is None:
             return None  # of a version of the plugin that did not write them
-        return _segment(manifest.facts, manifest.chunks.size, stem, f"{self._objects.url}/{stem}{MANIFEST}")
+        return _segment(manifest.facts, manifest.chunks.size, stem, f"{self._objects.url}/{stem}{RSM_MANIFEST}")
 
     def _folder(self, partition: TierPartition) -> str:
         return f"{self._prefix}{partition.topic}-{partition.topic_id}/{partition.partition}/"
@@ -142,14 +141,18 @@ class AivenSegment:
     @cached_property
     def manifest(self) -> AivenManifest:
         """The segment's manifest. Cost: two requests at the first use in this process."""
-        url = f"{self._objects.url}/{self._stem}{MANIFEST}"
-        fetch = partial(small_object, self._objects, self._stem + MANIFEST, limits.MAX_TIER_MANIFEST_BYTES)
-        data = SMALL_OBJECTS.get(url, fetch)
-        if data is None:
-            raise CorruptionError(
-                f"{url} does not exist, so the segment cannot be read; restore the object", path=url, position=0
-            )
+        url = f"{self._objects.url}/{self._stem}{RSM_MANIFEST}"
+        data = SMALL_OBJECTS.get(url, partial(self._fetch_manifest, url))
+        assert data is not None
         return parse_manifest(data, url)
+
+    def _fetch_manifest(self, url: str) -> bytes:
+        """Raises if there is none, so that memory has no missing manifest: the user may restore it."""
+        data = small_object(self._objects, self._stem + RSM_MANIFEST, limits.MAX_TIER_MANIFEST_BYTES)
+        if data is None:
+            message = f"{url} does not exist, so the segment cannot be read; restore the object"
+            raise CorruptionError(message, path=url, position=0)
+        return data
 
     @cached_property
     def grain(self) -> int:
@@ -247,7 +250,7 @@ class AivenSegment:
         }
         found = by_suffix.get(suffix)
         if found is not None and found.size > limits.MAX_SNAPSHOT_BYTES:
-            raise self._damaged(f"{self._objects.url}/{self._stem}{MANIFEST}", 0, f"a small file has {found.size} bytes")
+            raise self._damaged(f"{self._objects.url}/{self._stem}{RSM_MANIFEST}", 0, f"a small file has {found.size} bytes")
         return found
 
     def _damaged(self, url: str, position: int, reason: str) -> CorruptionError:

@@ -11,6 +11,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from google_crc32c import extend
@@ -69,12 +70,12 @@ class BlockCache:
         path = join(self._directory, name)
         try:
             data = self._fs.read(path, size + _CHECKSUM)
-            if data is None or len(data) != size + _CHECKSUM or _checksum(name, data[:size]) != data[size:]:
-                return None
-            self._touch(path)
         except PylogError as error:
             self._note(path, error)
             return None
+        if data is None or len(data) != size + _CHECKSUM or _checksum(name, data[:size]) != data[size:]:
+            return None
+        self._touch(path)
         return data[:size]
 
     def write(self, name: str, data: bytes | memoryview) -> None:
@@ -88,6 +89,8 @@ class BlockCache:
             self._fs.rename(temporary, join(self._directory, name))
         except PylogError as error:
             self._note(temporary, error)
+            with suppress(PylogError):  # on a full disk, the beginning of it would take more room
+                self._remove(temporary)
 
     def _write(self, path: str, data: bytes) -> None:
         file = self._fs.create(path)
@@ -97,11 +100,13 @@ class BlockCache:
             file.close()
 
     def _touch(self, path: str) -> None:
-        file = self._fs.open(path, write=True)
-        try:
-            file.set_mtime(SystemClock().now_ms())
-        finally:
-            file.close()
+        """Notes the time of a read. The bytes count without it, as in a directory that this process may only read."""
+        with suppress(PylogError):
+            file = self._fs.open(path, write=True)
+            try:
+                file.set_mtime(SystemClock().now_ms())
+            finally:
+                file.close()
 
     def _make_room(self, size: int) -> None:
         with self._guard:

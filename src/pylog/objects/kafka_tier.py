@@ -12,7 +12,7 @@ from pylog.fs import FileSystem
 from pylog.objects.aiven import AivenTier
 from pylog.objects.aiven_keys import KeyRing
 from pylog.objects.local_tier import LocalTier
-from pylog.objects.opening import open_objects
+from pylog.objects.opening import CACHE, open_objects
 from pylog.objects.remote_files import RemoteFileSystem
 from pylog.objects.tier_files import PinnedFolders, RemoteOnlyFolders, TierFolders, TierView, ViewedFolders
 from pylog.objects.tier_source import TierLayout
@@ -33,7 +33,7 @@ class KafkaTier:
         key_prefix: the plugin's `key.prefix`, as far as the URL does not have it.
         keys: the RSA private keys of encrypted segments by key id: paths of PEM files, or their bytes.
         topic_ids: without a broker's directory: which id counts of a topic that was deleted and created again, by topic.
-        options: the options of the object store, such as `region` and `endpoint`.
+        options: the options of the object store, such as `region` and `endpoint`, except for its cache.
 
     Raises:
         InvalidArgumentError: an argument is invalid. IllegalStateError: the extra `objects` is not installed.
@@ -56,6 +56,9 @@ class KafkaTier:
             raise InvalidArgumentError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
         if layout == "local" and (key_prefix or keys):
             raise InvalidArgumentError("layout='local' has neither a key prefix nor keys: its objects are not encrypted")
+        if not options.keys().isdisjoint(CACHE):
+            raise InvalidArgumentError(f"{' and '.join(CACHE)} are for archives: nothing of a broker's tier is kept on the disk")
+        check_kind("key_prefix", key_prefix, str, "text")
         check_kind("topic_ids", topic_ids, (Mapping, NoneType), "a mapping of topics to ids")
         objects = open_objects(url, **options)
         self._layout_name = layout

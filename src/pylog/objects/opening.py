@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from types import NoneType
+from typing import Any, Final, Protocol, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pylog import limits, loopback
@@ -26,8 +27,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "credentials": None,
     "timeout_seconds": 300.0,
 }
-_CACHE: Final = ("cache_dir", "cache_bytes")
-OPTIONS: Final = (*_DEFAULTS, *_CACHE)
+CACHE: Final = ("cache_dir", "cache_bytes")
+OPTIONS: Final = (*_DEFAULTS, *CACHE)
 
 
 class _Opened(ObjectStore, Protocol):
@@ -53,13 +54,13 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
             `credentials` they come from the environment, as for the provider's own tools.
 
     Raises:
-        InvalidTypeError: the URL is no text.
+        InvalidTypeError: the URL is no text, or an option has the wrong type.
         InvalidArgumentError: it is empty, has another scheme, no bucket, or credentials in it; or an option does not exist.
         IllegalStateError: the extra `objects` is not installed.
     """
     check_kind("url", url, str, "text, such as s3://bucket/prefix")
     check_option_names("object store", options, OPTIONS, {})
-    cache = _cache(**{name: options.pop(name) for name in _CACHE if name in options})
+    cache = _cache(**{name: options.pop(name) for name in CACHE if name in options})
     found = _opened(url, options)
     found.blocks = cache
     return found
@@ -76,7 +77,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
     if not is_url(url):
         if "://" in url:
             raise InvalidArgumentError(f"the URL {_shown(url)} must begin with s3://, gs://, az:// or file://")
-        return DirectoryObjects(absolute(url))
+        return DirectoryObjects(absolute(path_of("url", url)))
     parts = _split(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise InvalidArgumentError(
@@ -109,11 +110,16 @@ def _shown(url: str) -> str:
 def _directory(url: str, host: str, path: str) -> DirectoryObjects:
     if host not in {"", "localhost"} or not path.startswith("/"):
         raise InvalidArgumentError(f"the URL {url} must have the form file:///directory, with three slashes")
-    return DirectoryObjects(absolute(path))
+    return DirectoryObjects(absolute(path_of("url", path)))
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {**_DEFAULTS, **options}
+    for name in ("account", "region", "endpoint"):
+        check_kind(name, given[name], (str, NoneType), "text")
+    for name in ("anonymous", "allow_http"):
+        check_kind(name, given[name], bool, "True or False")
+    _check_seconds("timeout_seconds", given["timeout_seconds"])
     endpoint = given["endpoint"]
     if endpoint is not None:
         parts = _split(endpoint)
@@ -127,6 +133,12 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     if given["credentials"] is not None and not callable(given["credentials"]):
         raise InvalidArgumentError("credentials must be a function that returns them, so that they can expire")
     return given
+
+
+def _check_seconds(name: str, value: object) -> None:
+    check_kind(name, value, (int, float), "a number of seconds")
+    if not 0 < cast("float", value) <= limits.MAX_REQUEST_SECONDS:
+        raise InvalidArgumentError(f"{name}={value!r} is not more than 0 and at most {limits.MAX_REQUEST_SECONDS} seconds")
 
 
 def _opener(scheme: str) -> Callable[[str, str, str, Mapping[str, Any]], _Opened]:

@@ -143,7 +143,7 @@ class RemoteFileSystem:
         data = entry.small() if entry.small is not None else None
         if data is None:
             raise self._missing(path)
-        return RemoteFile(path, BytesInMemory(path, data), len(data), identity_of(path))
+        return _SmallFile(path, data)
 
     def read(self, path: str, limit: int) -> bytes | None:
         parts = self._split(path)
@@ -302,6 +302,22 @@ class BytesInMemory:
     def read(self, position: int, end: int) -> LogBytes:
         """Returns a range of the bytes."""
         return memoryview(self._data)[position:end]
+
+
+class _SmallFile(RemoteFile):
+    """A small file, open for reading. Its bytes are those of now: another store may have others at the same path.
+
+    Args:
+        path: its path.
+        data: its bytes.
+    """
+
+    def __init__(self, path: str, data: bytes) -> None:
+        super().__init__(path, BytesInMemory(path, data), len(data), identity_of(path))
+
+    def _range(self, position: int, end: int) -> LogBytes:
+        self.check()
+        return self._source.read(position, end)
 
 
 class _Following:
