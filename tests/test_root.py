@@ -16,3 +16,7 @@ FOLDERS = {".ci", ".github", "benchmarks", "docs", "examples", "src", "tests"}
 def test_the_root_has_no_other_files_than_those_of_the_project() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {name.split("/")[0] for name in listed.stdout.splitlines()} - FOLDERS - FILES == set()
+
+
+def test_no_test_left_a_store_or_an_archive() -> None:
+    assert [path for left in (".lock", "pylog", "*-*/*.log", "*-*/*/*.log") for path in ROOT.glob(left)] == []

@@ -439,11 +439,6 @@ def test_the_folders_and_files_that_give_marks_to_their_tests_are_there():
     assert [place for place in (*KAFKA, *SPARK, *PROMETHEUS, *BROWSER, *SLOW) if not (root / place).exists()] == []
 
 
-def test_no_test_left_a_store_or_an_archive_in_the_checkout():
-    root = SOURCES.parent
-    assert [path for left in (".lock", "pylog", "*-*/*.log", "*-*/*/*.log") for path in root.glob(left)] == []
-
-
 def test_workflows_run_what_a_developer_runs():
     root = SOURCES.parent
     commands = set(re.findall(r"^    ([a-z-]+)\)", (root / "dev").read_text(), re.MULTILINE))

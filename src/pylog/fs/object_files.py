@@ -38,9 +38,8 @@ def read_range(path: str, start: int, end: int) -> bytes | None:
     with reported("read", path, start):
         try:
             with io.BufferedReader(opening(io.FileIO, path)) as file:
-                size = os.fstat(
-                    file.fileno()
-                ).st_size  # a range from a damaged document takes no memory for bytes that are not there
+                # A range from a damaged document takes no memory for bytes that are not there.
+                size = os.fstat(file.fileno()).st_size
                 file.seek(start)
                 return file.read(max(0, min(end, size) - start))
         except _NO_FILE:
