@@ -131,6 +131,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.slow
 def test_no_command_prints_a_control_character_of_a_store(tmp_path: Path) -> None:
     raw = HOSTILE.encode()
     with pylog.open(tmp_path / "s", durability=pylog.Durability.OS) as store:
@@ -181,6 +182,7 @@ def _errors_of(root: Path) -> str:
     return said.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("records lie under right checksums")
 def test_errors_do_not_quote_the_contents_of_records(tmp_path: Path) -> None:
     raw = SECRET.encode()

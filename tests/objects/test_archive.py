@@ -362,6 +362,7 @@ def test_a_missing_object_is_found_without_reading(tmp_path: Path, memory: Memor
 # ---- faults and crashes --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [BEFORE, AFTER])
 def test_a_fault_at_each_request_leaves_an_archive_that_the_next_call_finishes(
@@ -479,6 +480,7 @@ def _killed(path: Path, archive: str, count: int, *, after: bool) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [False, True])
 def test_kill_9_at_each_write_leaves_an_archive_that_the_next_call_finishes(tmp_path: Path, after: bool) -> None:

@@ -44,6 +44,7 @@ def test_an_archive_inside_the_store_is_refused(tmp_path: Path, inside: str) -> 
         pylog.open(tmp_path / "other", archive=str(tmp_path / "other" / "x"))
 
 
+@pytest.mark.slow
 def test_processes_that_archive_for_the_first_time_give_the_store_one_id(tmp_path: Path) -> None:
     shop, archive = tmp_path / "shop", str(tmp_path / "archive")
     with pylog.open(shop) as store:

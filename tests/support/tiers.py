@@ -22,7 +22,12 @@ BROWSER: Final = ("tests/browser/",)
 RIVALS: Final = "tests/bench/test_rivals.py"  # imports pandas and four databases
 SPARSE: Final = "tests/log/test_sparse_files.py"  # a file system in memory gives holes that are mapped and read their memory
 DOCSTRINGS: Final = "tests/test_docstrings.py"  # imports every module and inspects every public name
-SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, SPARSE, DOCSTRINGS, *LONGEST_FIRST)
+EACH_STEP: Final = (  # a program runs once for each step at which it dies or a call fails
+    "tests/transactions/test_faults.py",
+    "tests/transactions/test_crashes.py",
+    "tests/objects/test_tiering_kill.py",
+)
+SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, SPARSE, DOCSTRINGS, *EACH_STEP, *LONGEST_FIRST)
 OLDER_BROKERS: Final = ("[2.8.2", "[3.9.1", "-2.8.2/", "-3.9.1/")  # in the parameters of a test
 ALL_OF_THEM: Final = frozenset({"slow", "kafka", "spark", "servers", "prometheus", "browser"})
 MOST: Final = 2  # parameters of a test that the fast tests take

@@ -41,7 +41,6 @@ def test_no_crash_parts_a_transaction(step: str) -> None:
     assert len(explorer.opened) > 2 * MOMENTS
 
 
-@pytest.mark.slow
 def test_no_crash_of_a_recovery_parts_a_transaction() -> None:
     explorer = Explorer(1, subsets=2, deeper=1)
     explorer.explore(["commit 2 piecemeal", "abort 2", "commit 2 with offsets"], moments=1)
@@ -49,7 +48,6 @@ def test_no_crash_of_a_recovery_parts_a_transaction() -> None:
     assert explorer.recoveries >= 2
 
 
-@pytest.mark.slow
 def test_what_follows_equal_openings_is_the_same() -> None:
     """What the explorer asks once is asked of each state here: an opening's digest leaves nothing out that matters."""
     recording, start = recorded(["commit 2", "commit 2 with offsets"])

@@ -71,6 +71,7 @@ class _Elements(HTMLParser):
 # ---- what the pages show -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_page_that_a_page_links_to_is_there(browser: Browser) -> None:
     waiting, seen = ["/"], set()
     while waiting:
