@@ -55,7 +55,9 @@ MAX_TIER_CHUNK_BYTES = 256 << 20  # of one that is compressed or encrypted: it m
 
 MAX_PLAN_BYTES = 64 << 20  # a file of offsets for a reset of groups: one line per partition, about 60 bytes each
 
-MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets store its size as int16
+MAX_GROUP_BYTES = (
+    2**15 - 1
+)  # of a consumer group's name, and of a transactional id: keys of internal topics store its size as int16
 MAX_CLIENT_TEXT_CHARACTERS = 1024  # of a client's or an instance's id: all members are written together
 MEMBER_SLOTS = 65_536  # of a file of live group members: liveness checks read no more of them
 TRANSACTIONAL_IDS_IN_USE = 1000  # by `Store.transaction`, in one store: each holds a lock; a new use of an id costs an epoch

@@ -145,12 +145,15 @@ class OpenClients:
             if self.has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):
                 self.transactions.expire_if_due(now_ms)
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, force: bool) -> None:
         """Deletes a topic. See `Store.delete_topic`."""
-        self._manager.check_writable()
+        manager = self._manager
+        manager.check_writable()
+        if force:  # before a transaction is aborted for it
+            manager.root.changes.check_deletable(manager.topic(name))
         if self.has_transactions():
-            self.transactions.check_deletable(name)
-        self._manager.delete_topic(name, lambda: self._offsets.forgetting(name))
+            self.transactions.check_deletable(name, force=force)
+        manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 
     def has_transactions(self) -> bool:
         """Returns whether the directory has the topic of transactional ids. Cost: one check of a path."""

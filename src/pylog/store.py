@@ -151,18 +151,21 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
         """
         return self._manager.alter_topic(name, **topic_options(config))
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, force: bool = False) -> None:
         """Deletes a topic, its records, and the offsets that groups have committed for it. Durable when it returns.
 
         Args:
             name: the topic.
+            force: true to abort the open transactions that write to the topic, in all of their partitions. Their programs get
+                TransactionAbortedError.
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
-            InvalidTransactionStateError: the same; an open transaction of a living process writes to the topic.
+            InvalidTransactionStateError: the same; an open transaction of a living process writes to the topic, and `force` is
+                false. Or it is an internal topic, and a transaction is open.
         """
-        self._clients.delete_topic(name)
+        self._clients.delete_topic(name, force=force)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 

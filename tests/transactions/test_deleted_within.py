@@ -103,6 +103,19 @@ def test_the_command_refuses_a_topic_of_a_living_transaction_names_its_id_and_de
     assert call("delete", root, "orders", "--yes").code == 0
 
 
+def test_the_command_deletes_it_with_force(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    with pylog.open(root) as store:
+        store.create_topic("orders")
+        transaction = store.transaction("billing")
+        transaction.append("orders", b"gone")
+        transaction.flush()
+        assert call("delete", root, "orders", "--force", "--yes").code == 0
+        assert "orders" not in store.topics()
+        with pytest.raises(pylog.TransactionAbortedError):
+            transaction.commit()
+
+
 def test_the_command_deletes_a_topic_of_a_dead_process_s_transaction(tmp_path: Path) -> None:
     root = tmp_path / "data"
     left_open(root)

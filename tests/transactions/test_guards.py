@@ -138,6 +138,72 @@ def test_an_internal_topic_is_not_deleted_while_the_state_of_an_id_cannot_be_rea
     store.delete_topic("out")
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_topic_is_deleted_with_force_and_the_transaction_that_needs_it_is_aborted(
+    fs: MemoryFileSystem, store: Store, elsewhere: bool
+) -> None:
+    with opened(fs) as other:
+        transaction = store.transaction("billing")
+        transaction.append("out", b"gone")
+        transaction.append("in", b"aborted")
+        transaction.flush()
+        (other if elsewhere else store).delete_topic("out", force=True)
+        assert coordinator_of(other).undecided() == []
+        assert count_open(other, "in") == 0
+        with pytest.raises(pylog.TransactionAbortedError):
+            transaction.commit()
+        transaction.abort()
+    assert "out" not in store.topics()
+    with store.transaction("billing") as following:
+        following.append("in", b"next")
+    assert committed(store, "in")[10:] == [b"next"]
+    assert store.check().ok
+
+
+def test_a_transaction_of_other_topics_is_not_aborted_with_a_topic(store: Store) -> None:
+    store.create_topic("other")
+    with store.transaction("billing") as transaction:
+        transaction.append("in", b"kept")
+        transaction.flush()
+        store.delete_topic("other", force=True)
+    assert committed(store, "in")[10:] == [b"kept"]
+
+
+def test_a_decided_transaction_stays_committed_when_its_topic_is_deleted_with_force(store: Store) -> None:
+    dies = patch.object(TransactionCoordinator, "write_markers", side_effect=pylog.PylogError("it stops here"))
+    with dies, store.transaction("billing") as transaction:
+        transaction.append("out", b"gone")
+        transaction.append("in", b"kept")
+    store.delete_topic("out", force=True)
+    assert committed(store, "in")[10:] == [b"kept"]
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
+def test_force_deletes_no_internal_topic_under_a_transaction(store: Store, topic: str) -> None:
+    store.offsets.commit("group", {("in", 0): 1})
+    with store.transaction("billing") as transaction:
+        transaction.append("out", b"kept")
+        transaction.flush()
+        with pytest.raises(pylog.InvalidTransactionStateError, match="transaction of 'billing' needs it"):
+            store.delete_topic(topic, force=True)
+    assert committed(store, "out") == [b"kept"]
+
+
+def test_no_transaction_is_aborted_for_a_topic_that_cannot_be_deleted(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    with pylog.open(root) as store:
+        store.create_topic("in")
+    (root / "in-0").rename(tmp_path / "in-0")
+    (root / "in-0").symlink_to(tmp_path / "in-0")
+    with pylog.open(root) as store:
+        with store.transaction("billing") as transaction:
+            transaction.append("in", b"kept")
+            transaction.flush()
+            with pytest.raises(pylog.IllegalStateError, match="link"):
+                store.delete_topic("in", force=True)
+        assert committed(store, "in") == [b"kept"]
+
+
 # ---- transactions that nobody ends -------------------------------------------------------------------------------------------
 
 

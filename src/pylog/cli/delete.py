@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pylog.cli.app import TOPICS, Json, StorePath, TopicsGiven, Yes, command
+from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicsGiven, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
 from pylog.cli.output import print_json, print_line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(TOPICS)
-def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: Json = False) -> int | None:
+def delete(store: StorePath, topic: TopicsGiven, /, *, force: Flag = False, yes: Yes = False, json: Json = False) -> int | None:
     """Deletes topics and all of their records permanently.
 
     A topic that does not exist is reported, and the others are deleted.
@@ -27,12 +27,14 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: J
     Args:
         store: Path of the log directory. No broker may be running on it.
         topic: Names of one or more topics.
+        force: Abort open transactions that write to the topics. Without it, such a topic is reported, and stays.
         yes: Do not ask for confirmation.
         json: Print one JSON document.
 
     Examples:
         pylog delete shop orders
         pylog delete shop orders returns --yes
+        pylog delete shop orders --force
     """
     failed: dict[str, str] = {}
     with reading(store) as opened:
@@ -42,7 +44,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, yes: Yes = False, json: J
         complain(f"Topic '{name}' cannot be deleted: {why}")
     if found:
         confirm(f"This deletes the {what}", yes=yes)
-        _delete(store, found, failed)
+        _delete(store, found, failed, force=force)
     deleted = [each.name for each in found if each.name not in failed]
     if json:
         print_json({"deleted": deleted, "failed": failed})
@@ -62,12 +64,12 @@ def _existing(store: Store, names: Iterable[str], failed: dict[str, str]) -> lis
     return found
 
 
-def _delete(path: str, found: Iterable[Topic], failed: dict[str, str]) -> None:
+def _delete(path: str, found: Iterable[Topic], failed: dict[str, str], *, force: bool) -> None:
     """Deletes topics. One that another process deletes at the same time, or that a transaction needs, does not stop the rest."""
     with writing(path) as opened:
         for topic in found:
             try:
-                opened.delete_topic(topic.name)
+                opened.delete_topic(topic.name, force=force)
             except (UnknownTopicOrPartitionError, InvalidTransactionStateError) as error:
                 failed[topic.name] = str(error)
                 complain(f"Topic '{topic.name}' cannot be deleted: {error}")

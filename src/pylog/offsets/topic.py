@@ -35,7 +35,8 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
         A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
         are is not recorded. So the actual partitions of its groups decide, before the partitions computed from their names.
         """
-        number, name = partition_of_group(group_id, count), checked_group(group_id)
+        name = checked_group(group_id)  # its number can be computed only then
+        number = partition_of_group(group_id, count)
         if not self._fs.exists(join(self._manager.path, META_PROPERTIES)):
             return number
         for partition in sorted(self.all_partitions(), key=lambda each: each.number != number):  # where it should be first

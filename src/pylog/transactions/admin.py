@@ -28,6 +28,7 @@ from pylog.transactions.manager import TransactionManager
 from pylog.transactions.markers import OpenTransactionKind, judge
 from pylog.transactions.metadata import TRANSACTION_STATE_TOPIC, ProducerIdAndEpoch, TransactionMetadata
 from pylog.transactions.owners import lives_elsewhere
+from pylog.transactions.records import checked_id
 from pylog.transactions.topic import TransactionsPartition, TransactionsTopic
 
 Descriptions = list[TransactionDescription]
@@ -124,9 +125,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             return described(state, self._owner(state), self._manager.clock.now_ms())
 
     def _state_of(self, transactional_id: str) -> TransactionMetadata:
-        if not isinstance(transactional_id, str) or not transactional_id:
-            raise InvalidArgumentError(f"transactional_id={transactional_id!r} is not a text")
-        state = self._topic.state_of(transactional_id)
+        state = self._topic.state_of(checked_id(transactional_id))
         if state is None:
             hint = did_you_mean(transactional_id, self._topic.ids())
             message = f"there is no transactional id {transactional_id!r} in {self._manager.path}{hint or '; ' + _HINT}"

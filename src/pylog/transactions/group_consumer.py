@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
+from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import PartitionLike
@@ -42,6 +43,8 @@ def metadata_of(group: object) -> ConsumerGroupMetadata:
     if not isinstance(found, ConsumerGroupMetadata):
         expected = "the name of a group, a consumer, or the group_metadata() of a consumer"
         raise InvalidArgumentError(f"a group of type {type(group).__name__} is not {expected}")
+    for name in ("group_id", "member_id"):
+        check_kind(name, getattr(found, name), str, "text")
     return found
 
 

@@ -26,6 +26,7 @@ from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.named_locks import NamedLocks
 from pylog.transactions.owners import ANONYMOUS, TransactionOwners
+from pylog.transactions.records import checked_id
 from pylog.transactions.staged import StagedTransactions
 from pylog.transactions.states import is_timed_out
 from pylog.transactions.transaction import Transaction, is_in_use, new_transaction
@@ -82,7 +83,7 @@ class TransactionManager:
         if transactional_id is None:
             with self._guard:
                 return _new(self._anonymous(timeout), level, compression, size)
-        name = _checked_id(transactional_id)
+        name = _checked_own_id(transactional_id)
         with self._guard:
             known = self._incarnations.get(name)
             if known is not None and known.is_initialised:
@@ -99,7 +100,7 @@ class TransactionManager:
 
     def check(self, transactional_id: str | None, timeout_ms: int) -> None:
         """Raises InvalidArgumentError for an id or a timeout, in milliseconds, that transactions cannot have."""
-        _checked_id(transactional_id)
+        _checked_own_id(transactional_id)
         checked_int("transaction_timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
 
     def level(self, durability: Durability | str | None) -> Durability:
@@ -224,8 +225,12 @@ class TransactionManager:
         with self._guard:
             return list(self._incarnations.values())
 
-    def check_deletable(self, topic: str) -> None:
+    def check_deletable(self, topic: str, *, force: bool) -> None:
         """Finishes what is due, and raises if an open or prepared transaction needs a topic (transactions 13.3).
+
+        Args:
+            topic: the topic.
+            force: true to abort these transactions. Internal topics have the states of all ids: there it changes nothing.
 
         Raises:
             InvalidTransactionStateError: it names the transactional id.
@@ -237,7 +242,11 @@ class TransactionManager:
         for state in self.coordinator.undecided():
             if topic not in INTERNAL_TOPICS and is_timed_out(state, self._clock.now_ms()):  # a broker would have aborted it
                 continue
-            if topic in INTERNAL_TOPICS or topic in {partition.topic for partition in state.partitions}:
+            if topic not in INTERNAL_TOPICS and topic not in {partition.topic for partition in state.partitions}:
+                continue
+            if force and topic not in INTERNAL_TOPICS:
+                self.coordinator.finish(state.transactional_id, abort=True)
+            else:
                 message = f"topic {topic!r} cannot be deleted: the transaction of {state.transactional_id!r} needs it"
                 raise InvalidTransactionStateError(
                     f"{message}, and is in the state {state.state.kafka_name}; commit or abort it first"
@@ -290,9 +299,8 @@ def _check_not_open(incarnation: Incarnation) -> None:
         raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
 
 
-def _checked_id(given: object) -> str:
-    if not isinstance(given, str) or not given or len(given.encode(errors="replace")) > limits.MAX_GROUP_BYTES:
-        raise InvalidArgumentError(f"transactional_id={given!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
-    if given.removeprefix(ANONYMOUS).isdigit() and given.startswith(ANONYMOUS):
-        raise InvalidArgumentError(f"transactional_id={given!r} has the form of ids that pylog gives itself; choose another one")
-    return given
+def _checked_own_id(given: object) -> str:
+    name = checked_id(given)
+    if name.removeprefix(ANONYMOUS).isdigit() and name.startswith(ANONYMOUS):
+        raise InvalidArgumentError(f"transactional_id={name!r} has the form of ids that pylog gives itself; choose another one")
+    return name

@@ -12,8 +12,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from pylog import limits
 from pylog.directory.topic_names import is_topic_name
-from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
+from pylog.offsets.arguments import encoded
 from pylog.offsets.schema import partition_of_group
 from pylog.record.primitives import Reader, Tags, Writer, parsing
 from pylog.record.types import TopicPartition
@@ -43,6 +45,7 @@ _OWNER: Final = struct.Struct(">bqb")  # version, byte, level
 _KEY_START: Final = b"\0\0"
 _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
+_SHOWN: Final = 100  # characters of an id that is refused, in the message
 _NEVER_WRITTEN: Final = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 
 Assigned = tuple[tuple[str, tuple[int, ...]], ...]  # partition numbers by topic, in the order of a record
@@ -58,6 +61,18 @@ def partition_for(transactional_id: str, partitions: int) -> int:
 
 
 # ---- keys --------------------------------------------------------------------------------------------------------------------
+
+
+def checked_id(given: object) -> str:
+    """Returns a transactional id after checking that a key can hold it.
+
+    Raises:
+        InvalidArgumentError: it is not text, is empty, or has too many bytes.
+    """
+    if isinstance(given, str) and 0 < len(encoded(given, "the transactional id")) <= limits.MAX_GROUP_BYTES:
+        return given
+    shown = given[:_SHOWN] if isinstance(given, str) else given
+    raise InvalidArgumentError(f"transactional_id={shown!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
 
 
 def format_key(transactional_id: str) -> bytes:

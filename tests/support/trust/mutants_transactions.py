@@ -356,7 +356,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_topic_is_deleted_under_a_transaction",
         file="pylog/open_clients.py",
-        text="            self.transactions.check_deletable(name)\n",
+        text="            self.transactions.check_deletable(name, force=force)\n",
         replacement="            pass\n",
         tests=("tests/transactions/test_guards.py::test_a_topic_that_a_living_transaction_needs_is_not_deleted[out]",),
         why="A transaction is committed after its topic was deleted.",
@@ -504,7 +504,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="users_take_the_ids_of_anonymous_transactions",
         file="pylog/transactions/manager.py",
-        text="    if given.removeprefix(ANONYMOUS).isdigit() and given.startswith(ANONYMOUS):\n",
+        text="    if name.removeprefix(ANONYMOUS).isdigit() and name.startswith(ANONYMOUS):\n",
         replacement="    if False:\n",
         tests=("tests/transactions/test_left_open.py::test_ids_that_pylog_gives_itself_are_refused",),
         why="A program's id fences the anonymous transactions of others.",
