@@ -192,7 +192,7 @@ def test_a_connection_ends_at_its_deadline(server: MetricsServer, monkeypatch: p
 
 def test_scrapes_within_a_second_share_one_look_at_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    monkeypatch.setattr("pylog.monitoring.monitor.Monitor.samples", lambda self: taken.append(1) or [])
+    monkeypatch.setattr("pylog.monitoring.monitor.Monitor.samples", lambda self, **_: taken.append(1) or [])
     server = store.serve_metrics(0)
     threads = [threading.Thread(target=asked, args=(server, get())) for _ in range(20)]
     for thread in threads:

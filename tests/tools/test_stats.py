@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pylog
 from pylog.errors import CorruptionError, NotALogDirectoryError
 from pylog.tools.sketches import Distinct, Powers, Timeline, ValueSpan
 from pylog.tools.stats import TopicStats, collect, group_lags
+from support.cli import call
 from support.golden import data as golden_data
 
 NOON = 1_706_702_400_000
@@ -201,3 +203,19 @@ def test_the_estimate_of_distinct_keys_is_right_to_some_percent(count: int) -> N
     second.add(keys.slice(count // 3))
     first += second
     assert first.estimate() == all_of_them.estimate() == pytest.approx(count, rel=0.03)
+
+
+def test_stats_counts_the_disk_if_the_archive_does_not_answer(tmp_path: Path) -> None:
+    root, cloud = tmp_path / "shop", tmp_path / "cloud"
+    with pylog.open(root, archive=str(cloud)) as store:
+        store.create_topic("t", remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1, segment_bytes=1000)
+        for number in range(30):
+            store.log("t").append(b"%d" % number + b"x" * 90)
+        store.tick()
+        local = store.log("t").local_start_offset
+    assert 0 < local < 30
+    cloud.rename(tmp_path / "away")
+    told = call("stats", root, "t", "--json")
+    assert told.code == 1
+    assert json.loads(told.text)["topics"][0]["records"] == 30 - local
+    assert f"offsets 0 to {local - 1} are only in the archive; not all of them are counted" in told.complaints

@@ -272,6 +272,11 @@ def test_segments_say_which_of_them_are_in_the_archive_and_what_waits(tmp_path: 
         assert seen["tier"]["waiting_bytes"] == samples["log_upload_lag_bytes"] > 0
         assert "wait for the archive, since 2 min" in text
         assert [text.count(f'data-label="where">{where}<') > 0 for where in ("archive", "disk")] == [True, True]
+        store.alter_topic("orders", remote_log_copy_disable=True, local_retention_bytes=-2)
+        clock.advance(3_000)
+        [seen] = browser.get("/topics/orders/segments.json").json["partitions"]
+        samples = {each.name: each.value for each in store.metrics()}
+        assert seen["tier"]["waiting_bytes"] == samples["log_upload_lag_bytes"] == samples["log_upload_lag_seconds"] == 0
 
 
 def test_an_archive_is_shown_from_its_url(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,14 @@ import pytest
 
 import pylog
 from pylog import OffsetsConfig, Store, limits
+from pylog.errors import CorruptionError
+from pylog.groups.unread import UnreadRecords
+from pylog.log.partition_log import PartitionLog
+from pylog.log.reading.refresher import Refresher
+from pylog.log.state import LogState
 from pylog.monitoring.measured import measures_of
+from pylog.record.types import TopicPartition
+from pylog.store import manager_of
 from pylog.ui.app import made_application
 from pylog.ui.watch import Watch
 from support.ui import Browser
@@ -113,3 +120,55 @@ def test_segments_have_their_codec_seal_and_tombstones(store: Store, watch: Watc
     assert [each["has_seal"] for each in segments] == [True] * (len(segments) - 1) + [None]
     assert sum(each["tally"]["records"] for each in segments) == 30
     assert segments[0]["tally"]["first_ms"] == store.log("orders").read(0).timestamp
+
+
+# ---- cost --------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_observation_and_a_scrape_refresh_each_partition_once(
+    store: Store, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with more partitions than files may be open: each further refresh would open two files again."""
+    store.offsets.commit("billing", {("orders", 0): 3, ("orders", 1): 4})
+    assert shown(watch) == 60  # the first one opens the partitions
+    store.metrics()
+    calls: list[TopicPartition] = []
+
+    def counting(log: PartitionLog, **given: Any) -> LogState:
+        calls.append(log.partition)
+        return snapshot(log, **given)
+
+    snapshot = PartitionLog.snapshot
+    monkeypatch.setattr(PartitionLog, "snapshot", counting)
+    for look in (lambda: shown(watch), store.metrics):
+        calls.clear()
+        look()
+        assert sorted(each for each in calls if each.topic == "orders") == [("orders", 0), ("orders", 1)]
+
+
+def test_open_transactions_that_cannot_be_read_are_said_each_time_and_hide_no_other_fact(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("orders")
+        store.log("orders").append_many([b"a", b"b"])
+    with pylog.open(tmp_path / "s", mode="r") as store:
+        unread = UnreadRecords(manager_of(store).log("orders", 0))
+        assert unread.stable_offset() == 2
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Refresher, "state", _without_transactions(Refresher.state))
+            unread.refresh()
+            assert unread.state.end_offset == 2
+            for _ in range(2):
+                with pytest.raises(CorruptionError, match="damaged"):
+                    unread.stable_offset()
+            assert unread.first(1).exists
+        unread.refresh()
+        assert unread.stable_offset() == 2
+
+
+def _without_transactions(state: Callable[..., LogState]) -> Callable[..., LogState]:
+    def refreshed(refresher: Refresher, *, committed: bool = False, **given: Any) -> LogState:
+        if committed:
+            raise CorruptionError("the open transactions are damaged", path="x.snapshot")
+        return state(refresher, **given)
+
+    return refreshed

@@ -66,8 +66,8 @@ def stats(
 
     The command reads the headers of all batches. It estimates compression ratios from some batches of each codec, and counts all
     records of a batch at the batch's largest timestamp. The first event is the earliest first record of a batch; the last event
-    is the latest record. A segment's last append is the time of its records without a timestamp. Exit code 1: damaged parts
-    were left out.
+    is the latest record. A segment's last append is the time of its records without a timestamp. Of a tiered topic it downloads
+    what only the archive has. Exit code 1: damaged parts, or what the archive did not give, were left out.
 
     Args:
         store: Path of the log directory, or of one partition's directory, or the URL of an archive. A broker may be running
@@ -103,9 +103,9 @@ def stats(
         print_json({"topics": [_topic_document(each) for each in found], "groups": [each._asdict() for each in lags]})
     elif html is None:
         _show(found, partitions=partitions, segments=segments)
-    for partition in (partition for each in found for partition in each.partitions if partition.archived):
-        archived, name = partition.archived, f"{partition.key.topic}-{partition.key.partition}"
-        complain(f"{name}: offsets {archived.start} to {archived.stop - 1} are only in the archive and are not counted")
+    for partition in (partition for each in found for partition in each.partitions if partition.uncounted):
+        left, name = partition.uncounted, f"{partition.key.topic}-{partition.key.partition}"
+        complain(f"{name}: offsets {left.start} to {left.stop - 1} are only in the archive; not all of them are counted")
     for complaint in complaints:
         complain(complaint)
     return FAILED if complaints else OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class UnreadRecords:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self._needs_transactions = False  # reading them costs more, and most observers do not ask for them
         self._clear((-1, -1, -1))
         self.refresh()
 
@@ -78,13 +80,32 @@ class UnreadRecords:
         Raises:
             UnknownTopicOrPartitionError: the partition was deleted. As `Log.end_offset`.
         """
-        self.state = state = self.log.snapshot()
+        self.state = state = self._refreshed()
         version = (*state.version, state.truncation_count)
         if version != self._version:  # segments were added, deleted or replaced
             self._clear(version)
         self._firsts, self._used_firsts = self._used_firsts, {}
         self._counts, self._used_counts = self._used_counts, {}
         self._ends, self._used_ends = self._used_ends, {}
+
+    def _refreshed(self) -> LogState:
+        if self._needs_transactions:
+            with suppress(CorruptionError):  # of an open transaction: `stable_offset` raises it
+                return self.log.snapshot(committed=True)
+        self._needs_transactions = False
+        return self.log.snapshot()
+
+    def stable_offset(self) -> int:
+        """Returns the last stable offset, at most the log's end.
+
+        Raises:
+            PylogError: the open transactions cannot be read.
+
+        Cost: a refresh, the first time; later refreshes find the open transactions, too.
+        """
+        state = self.state if self._needs_transactions else self.log.snapshot(committed=True)
+        self._needs_transactions = True
+        return min(state.stable_offset, self.state.end_offset)
 
     def first(self, offset: int) -> First:
         """Returns the first record at or after an offset that the log has. Cost: one record, the first time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pylog.errors import IllegalStateError
@@ -39,21 +40,21 @@ class Measures:
         self._monitor: Monitor | None = None
         self._servers: LiveSet[MetricsServer | WindowServer] = LiveSet()
 
-    def samples(self) -> list[Sample]:
-        """See `MeasuredStore.metrics`."""
+    def samples(self, *, counters: bool = True) -> list[Sample]:
+        """See `MeasuredStore.metrics`. `counters` as of `Monitor.samples`."""
         with self._manager.gate.throughout():
             with self._guard:
                 if self._monitor is None:
                     from pylog.monitoring import monitor
 
                     self._monitor = monitor.Monitor(self._manager, self._offsets)
-            return self._monitor.samples()
+            return self._monitor.samples(counters=counters)
 
     def page(self, choice: Choice, format: str) -> str:  # noqa: A002
         """Returns the chosen metrics as text."""
         from pylog.monitoring import page
 
-        return page.page(self.samples, choice, self._manager.path, format)
+        return page.page(partial(self.samples, counters=choice.counters), choice, self._manager.path, format)
 
     def serve(self, choice: Choice, host: str, port: int, token: str | None) -> MetricsServer:
         """See `MeasuredStore.serve_metrics`."""

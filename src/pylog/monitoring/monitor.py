@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -12,6 +12,7 @@ from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs.system_info import room_at
 from pylog.groups.health import Health, Verdict
 from pylog.groups.observer import GroupObserver, ObservedGroup
+from pylog.groups.unread import UnreadRecords
 from pylog.log.partition_log import PartitionLog
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
@@ -38,27 +39,29 @@ class Monitor:
         self._guard = threading.Lock()
         self._observer: GroupObserver | None = None
 
-    def samples(self) -> list[Sample]:
+    def samples(self, *, counters: bool = True) -> list[Sample]:
         """Returns all samples. A partition that is deleted meanwhile, or whose directory is not there, has none.
 
         A partition or a group that cannot be read has a sample that says so, and hides nothing of the others.
+
+        Args:
+            counters: false to leave out what this process has counted of each log.
         """
         with self._guard:
             if self._observer is None:
                 self._observer = GroupObserver(self._manager, self._offsets)
             else:
                 self._observer.observe()
-            return list(self._samples(self._observer))
+            return list(self._samples(self._observer, counters=counters))
 
-    def _samples(self, observer: GroupObserver) -> Iterator[Sample]:
-        groups = list(self._groups(observer))  # before the logs are refreshed: a commit is never past the end then
-        labels: dict[TopicPartition, dict[str, str]] = {}
-        faults = self._faults_of_offsets()
+    def _samples(self, observer: GroupObserver, *, counters: bool) -> Iterator[Sample]:
+        names, damaged = self._offsets.known_groups()
+        groups = list(self._groups(observer, names))  # before the logs are refreshed: a commit is never past the end then
+        faults = self._faults_of_offsets(damaged)
         for topic in observer.topics.values():
             for number in topic.partition_ids:
                 partition = TopicPartition(topic.name, number)
-                labels[partition] = {"topic": partition.topic, "partition": str(partition.partition)}
-                yield from _partition_samples(observer, partition, labels[partition], faults.get(partition, (0, 0)))
+                yield from _partition_samples(observer, partition, faults.get(partition, (0, 0)), counters=counters)
         for name, state in groups:
             yield from _of_group(observer, name, state)
         yield Sample("background_failures", {}, self._manager.failures.count)
@@ -71,15 +74,15 @@ class Monitor:
         with suppress(PackageNotFoundError):  # pylog may be imported from a folder
             yield Sample("build_info", {"version": version(_DISTRIBUTION)}, 1)
 
-    def _faults_of_offsets(self) -> dict[TopicPartition, tuple[int, int]]:
+    def _faults_of_offsets(self, damaged: Iterable[int]) -> dict[TopicPartition, tuple[int, int]]:
         """Yields, for partitions of `__consumer_offsets`, whether they cannot be read, and how many records are skipped there."""
         skipped = self._offsets.skipped_records()
         found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
-        return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in self._offsets.known_groups()[1]}
+        return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in damaged}
 
-    def _groups(self, observer: GroupObserver) -> Iterator[tuple[str, ObservedGroup]]:
+    def _groups(self, observer: GroupObserver, names: Iterable[str]) -> Iterator[tuple[str, ObservedGroup]]:
         """Yields the groups. A group whose own records cannot be read has no sample, and hides no other group."""
-        for name in self._offsets.known_groups()[0]:
+        for name in names:
             try:
                 found = observer.group(name)
             except ClosedError:
@@ -91,12 +94,13 @@ class Monitor:
 
 
 def _partition_samples(
-    observer: GroupObserver, partition: TopicPartition, labels: dict[str, str], faults: tuple[int, int]
+    observer: GroupObserver, partition: TopicPartition, faults: tuple[int, int], *, counters: bool
 ) -> Iterator[Sample]:
+    labels = {"topic": partition.topic, "partition": str(partition.partition)}
     unreadable, skipped = faults
     try:
         found = observer.unread(partition)
-        samples = None if found is None else list(_log_samples(found.log, found.state, labels))
+        samples = None if found is None else list(_log_samples(found, labels, counters=counters))
     except ClosedError:
         raise
     except UnknownTopicOrPartitionError:  # deleted meanwhile
@@ -115,15 +119,16 @@ def _is_damaged(log: PartitionLog) -> bool:
     return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
 
-def _log_samples(log: PartitionLog, state: LogState, labels: dict[str, str]) -> Iterator[Sample]:
+def _log_samples(found: UnreadRecords, labels: dict[str, str], *, counters: bool) -> Iterator[Sample]:
+    log, state = found.log, found.state
     values = {
         "log_start_offset": state.start_offset,
         "log_end_offset": state.end_offset,
         "log_durable_offset": state.durable_offset,
-        "log_stable_offset": log.snapshot(committed=True).stable_offset,
+        "log_stable_offset": found.stable_offset(),
         "log_segments": len(state.segments),
         "log_size_bytes": sum(state.size_of(segment) for _, segment in state.segments),
-        **_counted(log),
+        **(_counted(log) if counters else {}),
     }
     for name, value in values.items():
         yield Sample(name, labels, value)

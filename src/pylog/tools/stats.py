@@ -42,7 +42,7 @@ from pylog.record.format import (
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import WalkedRange
 from pylog.segment.segment import LogSegment
-from pylog.tools.headers import walked_ranges
+from pylog.tools.headers import Segments, walked_ranges
 from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 from pylog.urls import is_url
@@ -174,18 +174,18 @@ class PartitionStats:
     Attributes:
         key, directory: the partition.
         start_offset, end_offset: start and end of the log.
-        archived: offsets that are only in the archive of a tiered topic; they are not counted.
+        uncounted: offsets that are only in the archive of a tiered topic, if a part of it cannot be read.
         stats: totals.
         segments: numbers of the segments, oldest first.
         damaged: damaged ranges, at most 1000.
-        error: error that stopped the reading; None without one.
+        error: error that stopped the reading, of the archive or of the disk; None without one.
     """
 
     key: TopicPartition
     directory: str
     start_offset: int = 0
     end_offset: int = 0
-    archived: range = range(0)
+    uncounted: range = range(0)
     stats: Stats = field(default_factory=Stats)
     segments: list[SegmentStats] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
@@ -225,7 +225,8 @@ def collect(
     Raises:
         NotALogDirectoryError: the directory does not exist.
 
-    Cost: one read of all logs, about 1 GB/s without `keys`; some kilobytes of memory per partition and segment.
+    Cost: one read of all logs, about 1 GB/s without `keys`; some kilobytes of memory per partition and segment. Of a tiered
+        topic, what only the archive has is downloaded.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -261,7 +262,7 @@ def _located(path: str, fs: FileSystem | None) -> tuple[str, FileSystem]:
 def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> tuple[PartitionStats, Partition | None]:
     stats = PartitionStats(target.key, target.directory)
     try:
-        return stats, partition_reader(fs, target, clock)()
+        return stats, partition_reader(fs, target, clock)().whole()
     except PylogError as error:
         stats.error = str(error)
         return stats, None
@@ -282,28 +283,35 @@ def _topic(name: str, partitions: list[PartitionStats]) -> TopicStats:
 
 
 def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterator[int]:
-    """Counts a partition. Yields the bytes of each range of batches."""
+    """Counts a partition, with its archive. Yields the bytes of each range of batches."""
     state = partition.state
     found.start_offset, found.end_offset = state.start_offset, state.end_offset
-    if partition.both is not None:
-        found.archived = range(partition.both.start_offset, state.start_offset)
     found.stats.keys = Distinct() if keys else None
-    appends = {segment.base_offset: segment.appends.file_ms for segment, _ in partition.segments()}
     ends = {segment.base_offset: following for segment, following in partition.segments()}
     segments = {base: _SegmentCounts() for base in ends}
     samples = _Samples(keys=keys)
-    try:
-        for segment, walked in walked_ranges(partition):
-            _add(found.stats, walked.table)
-            segments[segment.base_offset].add(walked.table)
-            samples.take(found.stats, walked)
-            _note_damage(found, segment, walked, ends[segment.base_offset])
-            yield int(walked.table[SIZE].sum())
-    except PylogError as error:
-        found.error = str(error)
-    for base, following in ends.items():
-        end = state.end_offset if following is None else following
-        found.segments.append(segments[base].stats(base, end, appends[base]))
+    for tier in _tiers(partition):
+        try:
+            for segment, walked in walked_ranges(partition, tier):
+                _add(found.stats, walked.table)
+                segments[segment.base_offset].add(walked.table)
+                samples.take(found.stats, walked)
+                _note_damage(found, segment, walked, ends[segment.base_offset])
+                yield int(walked.table[SIZE].sum())
+        except PylogError as error:
+            found.error = str(error)
+            if partition.both is not None and tier[0][0].vouched is not None:
+                found.uncounted = range(state.start_offset, tier[-1][1] or state.end_offset)
+    for segment, following in partition.segments():
+        base, end = segment.base_offset, state.end_offset if following is None else following
+        found.segments.append(segments[base].stats(base, end, segment.appends.file_ms))
+
+
+def _tiers(partition: Partition) -> list[Segments]:
+    """Returns the segments that only the archive has, and the others. A failed request leaves the disk to be counted."""
+    found = partition.segments()
+    archived = 0 if partition.both is None else sum(segment.vouched is not None for segment, _ in found)
+    return [part for part in (found[:archived], found[archived:]) if part]
 
 
 def _records(table: Table) -> Table:

@@ -99,14 +99,14 @@ def _partition(observer: GroupObserver, tallies: Tallies, partition: TopicPartit
         if found is None:  # deleted meanwhile
             return PartitionSeen(partition, damage="it was deleted")
         state = found.state
-        stable = found.log.snapshot(committed=True).stable_offset
+        stable = found.stable_offset()
         undurable = found.first(state.durable_offset) if state.start_offset <= state.durable_offset < state.end_offset else None
         return PartitionSeen(
             partition,
             state.start_offset,
             state.end_offset,
             state.durable_offset,
-            min(stable, state.end_offset),
+            stable,
             _segments(state, tallies.of(found.log, state)),
             None,
             -1 if undurable is None or undurable.timestamp is None else undurable.timestamp,

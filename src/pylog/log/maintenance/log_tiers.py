@@ -64,10 +64,18 @@ class LogTiers:
         return None if tier is None else tier.archived_end()
 
     def facts(self) -> tuple[TierFacts, list[LogSegment]] | None:
-        """Returns what is archived, and the segments that wait for it; None if nothing was archived. Sends no request."""
-        state, tier = self._log.snapshot(committed=True), self._tier()
+        """Returns what is archived, and the segments that wait for it; None if nothing was archived. Sends no request.
+
+        None waits while the topic's uploads are disabled, as with a broker.
+        """
+        tier = self._tier()
         found = None if tier is None else tier.facts()
-        return None if found is None else (found, [segment for segment, _ in archivable(state, found.archived_end)])
+        if found is None:
+            return None
+        config = self._log.config
+        if not config.remote_storage_enable or config.remote_log_copy_disable:
+            return found, []
+        return found, [segment for segment, _ in archivable(self._log.snapshot(committed=True), found.archived_end)]
 
     # ---- changes -------------------------------------------------------------------------------------------------------------
 
