@@ -11,8 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
+import pylog
 from pylog.config import Durability
-from pylog.testing import FAULTS
+from pylog.testing import FAULTS, FaultyFileSystem, MemoryFileSystem
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from support.campaign.explorer import seldom_collecting
@@ -52,6 +53,28 @@ def test_a_case_is_the_same_in_every_run() -> None:
 
 def test_a_long_run_reports_what_it_did() -> None:
     assert run(1, 0.0) == {"seed": 1, "violations": []}
+
+
+def test_an_outcome_stays_unknown_while_the_store_that_was_opened_again_cannot_flush() -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    store = pylog.open("/data", fs=fs)
+    store.create_topic("out")
+    store.log("out").append(b"before")
+    fs.fail("sync EIO", 1, forever=True)
+    transaction = store.transaction(None)
+    transaction.append("out", b"in doubt")
+    with pytest.raises(pylog.SyncFailedError):
+        transaction.commit()
+    assert transaction.outcome == "unknown"
+    store.close()
+    with pylog.open("/data", fs=fs) as again:
+        assert [record.value for record in again.log("out").records()] == [b"before"]
+        with pytest.raises(pylog.PylogError, match="cannot sync"):
+            again.flush()
+        fs.heal()
+    with pylog.open("/data", fs=fs) as healed:
+        assert [record.value for record in healed.log("out").records()] == [b"before", b"in doubt"]
+        healed.flush()
 
 
 # ---- the instrument sees wrong answers ---------------------------------------------------------------------------------------

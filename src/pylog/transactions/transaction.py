@@ -109,7 +109,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         """One of "open", "committed", "aborted" and "unknown".
 
         It is unknown after a sync of the decision has failed: close the store and open it again, which decides it, and read the
-        records with `isolation_level="read_committed"`.
+        records with `isolation_level="read_committed"`. If `Store.flush` raises an error then, the disk still refuses syncs, and
+        nothing is decided yet.
 
         After an interrupt of the commit, it is what was decided. Only a transaction without an id that is one plain append has no
         decision: after an interrupt its outcome stays unknown, as that of an append.

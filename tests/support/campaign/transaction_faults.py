@@ -118,6 +118,8 @@ class Driver:
         """Opens the store again, which decides what is unknown, and reads it."""
         try:
             self.reopen()
+            found_in(self.store)  # opens the logs
+            self.store.flush()  # raises while the end of a log cannot be synced: it is decided later then
             self.known = decided(found_in(self.store), self.known)
         except pylog.PylogError as error:
             self.refusals.append(error)
