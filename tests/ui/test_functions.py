@@ -305,6 +305,26 @@ def test_offsets_records_and_topics_are_changed_as_planned_and_confirmed(store: 
     assert "orders" not in store.topics()
 
 
+def test_a_record_is_copied_whole_to_another_topic(store: Store, writer: Browser, browser: Browser) -> None:
+    """So a dead letter goes back to its topic: key, value and headers are the same bytes."""
+    store.create_topic("orders.dead", partition_count=3)
+    before = store.log("orders").append(b"\xff\x00", key=b"k", headers=[("error", b"bad"), ("none", None)], timestamp=5)
+    page = f"/topics/orders/0/{before}"
+    assert "Copy to…" in writer.get(page).text
+    assert "Copy to…" not in browser.get(page).text
+    fields = {"topic": "orders", "partition": "0", "offset": str(before), "to": "orders.dead"}
+    text, token = plan_of(writer, "copy-record", **fields)
+    assert "appends a copy" in text
+    assert sum(store.log("orders.dead", number).end_offset for number in range(3)) == 0, "a plan changes nothing"
+    answer = posted(writer, "/change/copy-record", **fields, form_token=token)
+    [copy] = [each for number in range(3) for each in store.log("orders.dead", number).records()]
+    assert f"copied to orders.dead-{copy.partition}@0" in answer.text
+    assert (copy.key, copy.value, copy.headers) == (b"k", b"\xff\x00", (("error", b"bad"), ("none", None)))
+    assert copy.timestamp > 5
+    for wrong in ({"to": "no"}, {"to": "__consumer_offsets"}, {"offset": "999"}, {"partition": "7"}):
+        assert posted(writer, "/change/copy-record", **fields | wrong, form_token=token).status in (400, 404), wrong
+
+
 def test_an_open_transaction_is_aborted_on_request(store: Store, writer: Browser) -> None:
     transaction = store.transaction("id")
     transaction.append("orders", b"x", partition=0)

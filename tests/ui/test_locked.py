@@ -35,6 +35,7 @@ PAGES = (
 CHANGES = (
     ("reset-offsets", {"group": "billing", "to": "earliest"}),
     ("delete-group", {"group": "billing", "typed": "billing"}),
+    ("copy-record", {"topic": "orders", "partition": "0", "offset": "1", "to": "orders"}),
     ("delete-records", {"topic": "orders", "partition": "0", "before": "2"}),
     ("delete-topic", {"topic": "orders", "typed": "orders"}),
 )

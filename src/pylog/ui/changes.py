@@ -6,16 +6,21 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from pylog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.directory.topic_names import INTERNAL_TOPICS
+from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.groups.admin import Group, ResetPlan, new_group
+from pylog.record.types import Record
 from pylog.text import printable, size_text
 from pylog.topics.topic import Topic
 from pylog.transactions.admin import TransactionAdmin
 from pylog.transactions.described import OpenTransactionDescription
 from pylog.ui.watch import Watch
 from pylog.ui.words import count, counted
+
+if TYPE_CHECKING:
+    from pylog.producer.producer import Producer
 
 _SHIFT: Final = re.compile("[+-][0-9]{1,18}")
 _NUMBER: Final = re.compile("[0-9]{1,19}")
@@ -26,6 +31,8 @@ class ChangingLog(Protocol):
     """A partition of a store that is open for writing."""
 
     def delete_records(self, before: int) -> int: ...
+
+    def read(self, offset: int) -> Record: ...
 
 
 class ChangingStore(Protocol):
@@ -39,6 +46,8 @@ class ChangingStore(Protocol):
     def group(self, group_id: str) -> Group: ...
 
     def delete_topic(self, name: str) -> None: ...
+
+    def producer(self) -> Producer[bytes, bytes]: ...
 
 
 OpenForWriting = Callable[[], AbstractContextManager[ChangingStore]]
@@ -139,6 +148,45 @@ def _make_group(store: ChangingStore, fields: Fields) -> str:
     return f"Group {printable(name)!r} is deleted."
 
 
+# ---- one record --------------------------------------------------------------------------------------------------------------
+
+
+def _copied(read: Callable[[int], Record], fields: Fields) -> Record:
+    """Returns the record to copy."""
+    offset = _number(fields, "offset")
+    found = read(offset)
+    if found.offset != offset:  # `read` gives the next one
+        what = f"{printable(found.topic)}-{found.partition} has no record at offset {offset}"
+        raise OffsetOutOfRangeError(f"{what}; the next one is at {found.offset}", offset=offset)
+    return found
+
+
+def _plan_copy(watch: Watch, fields: Fields) -> ChangePlan:
+    topic, partition, to = _field(fields, "topic"), _number(fields, "partition"), _field(fields, "to")
+    found = _copied(watch.manager.log(topic, partition).read, fields)
+    if to in INTERNAL_TOPICS:
+        raise InvalidArgumentError(f"{to} has records of Kafka's own; copy to another topic")
+    target = watch.manager.topic(to)
+    rows = (("key", _size(found.key)), ("value", _size(found.value)), ("headers", str(len(found.headers))))
+    sentence = (
+        f"This appends a copy of {printable(topic)}-{partition}@{found.offset} to topic {printable(target.name)!r}, in the "
+        "partition of its key. Its timestamp is the time of the copy."
+    )
+    return ChangePlan(sentence, ("Part", "Copied"), rows)
+
+
+def _size(data: bytes | None) -> str:
+    return "null" if data is None else counted(len(data), "byte")
+
+
+def _make_copy(store: ChangingStore, fields: Fields) -> str:
+    topic, partition, to = _field(fields, "topic"), _number(fields, "partition"), _field(fields, "to")
+    found = _copied(store.log(topic, partition).read, fields)
+    with store.producer() as producer:
+        done = producer.send(to, found.value, key=found.key, headers=found.headers).result()
+    return f"The record is copied to {printable(to)}-{done.partition}@{done.offset}."
+
+
 # ---- records and topics ------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +263,12 @@ CHANGES: Final[Mapping[str, WindowChange]] = {
         _make_reset,
     ),
     "delete-group": WindowChange("Delete a group", {"group": "Group"}, _plan_group, _make_group),
+    "copy-record": WindowChange(
+        "Copy a record",
+        {"topic": "Topic", "partition": "Partition", "offset": "Offset", "to": "To topic"},
+        _plan_copy,
+        _make_copy,
+    ),
     "delete-records": WindowChange(
         "Delete records",
         {"topic": "Topic", "partition": "Partition", "before": "Before offset"},

@@ -162,7 +162,7 @@ def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str
     return frame.page(
         f"{topic.name}-{row.partition}@{row.offset}",
         "Topics",
-        frame.head(f"{topic.name}-{row.partition}@{row.offset}"),
+        frame.head(f"{topic.name}-{row.partition}@{row.offset}", _copy_link(frame, row, topic.name)),
         h.nav(".tabs", aria_label="Neighbours")[
             h.a(href=frame.url(*here, str(max(0, row.offset - 1)), direction="back"), rel="prev")["Previous"],
             h.a(href=frame.url(*here, str(row.offset + 1)), rel="next")["Next"],
@@ -178,6 +178,10 @@ def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str
         else _whole("Value", row.value, frame.url(*here, str(row.offset), "value")),
         h.section(".card")[h.h2["Headers"], table(("Name", "Value"), headers, empty="It has no headers.")],
     )
+
+
+def _copy_link(frame: PageFrame, row: FoundRecord, topic: str) -> Html:
+    return frame.change("copy-record", "Copy to…", topic=topic, partition=str(row.partition), offset=str(row.offset))
 
 
 def _hidden(title: str, placeholder: bytes | None) -> Html:
