@@ -164,6 +164,7 @@ def test_a_stop_is_found_minutes_after_the_group_had_caught_up_burrow_290(course
     course.wait(2 * MINUTE)
     row = course.row()
     assert (row.verdict, row.lag) == (Verdict.STOP, 5)
+    assert row.trend == "rising", "it had read everything at each commit, and its lag in time grows by a second a second"
     assert "no member reads" in row.why
     assert row.since == NOON + 45 * SECOND
 

@@ -47,6 +47,7 @@ class Verdict(enum.StrEnum):
         return self not in (Verdict.OK, Verdict.WARN, Verdict.DOOMED)
 
 
+_STANDING: Final = (Verdict.STALL, Verdict.STOP)  # the first unread record stays the same, and gets older
 _SEVERITY: Final = {verdict: number for number, verdict in enumerate(Verdict)}
 
 
@@ -272,7 +273,7 @@ def result(facts: PartitionFacts, verdict: Verdict, why: str, course: Course) ->
         facts.lag,
         0 if is_read else facts.lag_records,
         0.0 if is_read else seconds(facts.lag_ms),
-        course.trend,
+        "rising" if verdict in _STANDING and not is_read else course.trend,
         course.speed.consumed,
         0.0 if is_read else catch_up_seconds(facts.lag, course.speed),
         seconds(course.deleted_in_ms),

@@ -85,7 +85,7 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             tile(seconds(seen.health.lag_seconds), "behind, in time"),
             tile(count(seen.lag), "offsets behind"),
             tile(f"{count(seen.rate)} /s", f"read; its lag in time is {TRENDS[seen.trend].partition(' ')[2]}"),
-            tile(_catch_up(seen), "until it has read everything"),
+            tile(_catch_up(seen), "until it has read everything, at this rate"),
             tile(age(seen.committed_ms, frame.seen.at_ms), "its last commit"),
         ],
         h.section(".card")[_charts(frame, seen, past)],
@@ -145,4 +145,4 @@ def _catch_up(seen: GroupSeen) -> str:
     if not times:
         return "nothing read"
     known = [each for each in times if each is not None]
-    return "never at this rate" if len(known) < len(times) else seconds(max(known))
+    return "never" if len(known) < len(times) else seconds(max(known))

@@ -168,15 +168,15 @@ def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str
             h.a(href=frame.url(*here, str(row.offset + 1)), rel="next")["Next"],
             h.a(href=frame.url("topics", topic.name))["All records"],
         ],
-        h.section(".card")[
-            h.h2["Facts"],
-            table(("Fact", "Value"), (h.tr[h.td[name], h.td(".mono")[value]] for name, value in facts.items())),
-        ],
         _whole("Key", row.key, frame.url(*here, str(row.offset), "key")),
         _hidden("Value", row.value)
         if frame.hides_values
         else _whole("Value", row.value, frame.url(*here, str(row.offset), "value")),
         h.section(".card")[h.h2["Headers"], table(("Name", "Value"), headers, empty="It has no headers.")],
+        h.section(".card")[
+            h.h2["Facts"],
+            table(("Fact", "Value"), (h.tr[h.td[name], h.td(".mono")[value]] for name, value in facts.items())),
+        ],
     )
 
 

@@ -93,13 +93,21 @@ def _tiles(seen: Observation, own: list[TopicSeen]) -> Html:
     partitions = sum(len(each.partitions) for each in own)
     return h.section(".tiles", aria_label="Numbers")[
         tile(count(len(own)), f"{'topic' if len(own) == 1 else 'topics'}, {counted(partitions, 'partition')}"),
-        tile(count(sum(each.offsets for each in own)), "offsets in the logs"),
+        tile(*_content(own)),
         tile(f"{count(sum(rates))} /s" if rates else "…", "written now"),
-        tile(size_text(seen.size), "of records"),
+        tile(size_text(seen.size), "in the logs"),
         tile("unknown" if seen.free is None else size_text(seen.free), _room_left(seen)),
         tile(f"{len(seen.attention)} of {len(seen.groups)}", _verdicts(seen)) if seen.groups else None,
         tile(*_durable(seen)) if seen.reading is None else None,
     ]
+
+
+def _content(own: list[TopicSeen]) -> tuple[str, str]:
+    """Returns how many records the topics have, or how many offsets if some of them were not counted."""
+    counted_records = [topic.records for topic in own if topic.records is not None]
+    if len(counted_records) == len(own):
+        return count(sum(counted_records)), "records"
+    return count(sum(topic.offsets for topic in own)), "offsets in the logs"
 
 
 def _room_left(seen: Observation) -> str:
