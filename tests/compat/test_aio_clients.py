@@ -113,6 +113,10 @@ def test_what_aiokafka_refuses_is_refused_with_its_class(memory: Servers) -> Non
                 consumer.highwater(TopicPartition("t", 9))
         with pytest.raises(errors.ConsumerStoppedError):
             await consumer.getone()
+        async with AIOKafkaConsumer(group_id="g", **memory) as consumer:
+            consumer.subscribe(["t"])
+            with pytest.raises(errors.IllegalStateError, match="No partitions assigned"):
+                await consumer.commit({T0: 1})
 
     run(program())
 
@@ -126,6 +130,8 @@ def test_what_aiokafka_refuses_is_refused_with_its_class(memory: Servers) -> Non
         (AIOKafkaProducer, {"linger": 5}, TypeError),
         (AIOKafkaProducer, {"linger_ms": "x"}, TypeError),
         (AIOKafkaProducer, {"security_protocol": "SSL"}, ValueError),
+        (AIOKafkaProducer, {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "u"}, ValueError),
+        (AIOKafkaAdminClient, {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "NTLM"}, ValueError),
         (AIOKafkaConsumer, {"max_poll_records": 0}, ValueError),
         (AIOKafkaConsumer, {"isolation_level": "all"}, ValueError),
         (AIOKafkaAdminClient, {"group_id": "g"}, TypeError),

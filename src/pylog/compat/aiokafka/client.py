@@ -16,7 +16,16 @@ __all__ = ["AIOKafkaClient", "ClusterMetadata"]
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_OPTIONS: Final = ("loop", "bootstrap_servers", "security_protocol", "ssl_context")
+_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_OPTIONS: Final = (
+    "loop",
+    "bootstrap_servers",
+    "security_protocol",
+    "ssl_context",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+)
 
 
 class AIOKafkaClient:
@@ -26,10 +35,11 @@ class AIOKafkaClient:
         loop: ignored.
         bootstrap_servers: choose the store, as for a producer.
         security_protocol, ssl_context: checked as aiokafka does, and ignored.
+        sasl_mechanism, sasl_plain_username, sasl_plain_password: the same.
         configs: the other options, which are ignored.
 
     Raises:
-        ValueError: there is no such protocol, or TLS has no context.
+        ValueError: there is no such protocol or mechanism, TLS has no context, or PLAIN has no user or password.
 
     Attributes:
         cluster: the topics and the one broker, after `bootstrap`.
@@ -42,6 +52,9 @@ class AIOKafkaClient:
         bootstrap_servers: Any = "localhost",
         security_protocol: str = "PLAINTEXT",
         ssl_context: Any = None,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
         **configs: Any,
     ) -> None:
         if security_protocol not in _PROTOCOLS:
@@ -49,6 +62,8 @@ class AIOKafkaClient:
             raise ValueError(f"{message}; it is {security_protocol!r}")
         if security_protocol in ("SSL", "SASL_SSL") and ssl_context is None:
             raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")
+        if security_protocol.startswith("SASL_"):
+            _check_sasl(sasl_mechanism, sasl_plain_username, sasl_plain_password)
         if loop is not None:
             warnings.warn("the option loop is deprecated; leave it out", DeprecationWarning, stacklevel=4)
         self._loop = loop or get_running_loop()
@@ -125,6 +140,13 @@ class AIOKafkaClient:
         raise errors.UnsupportedVersionError(message)
 
     ready = coordinator_lookup = send
+
+
+def _check_sasl(mechanism: str, username: str | None, password: str | None) -> None:
+    if mechanism not in _MECHANISMS:
+        raise ValueError(f"sasl_mechanism={mechanism!r} is not one of {', '.join(_MECHANISMS)}")
+    if mechanism == "PLAIN" and (username is None or password is None):
+        raise ValueError("sasl_plain_username and sasl_plain_password required for PLAIN sasl")
 
 
 def report_unclosed(client: object, kind: str, loop: asyncio.AbstractEventLoop) -> None:

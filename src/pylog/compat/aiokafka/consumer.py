@@ -230,12 +230,14 @@ class AIOKafkaConsumer(ConsumerBase):
             offsets: by partition, an offset, or an offset and a text.
 
         Raises:
-            IllegalOperation: the consumer has no group. IllegalStateError: a partition is not assigned.
+            IllegalOperation: the consumer has no group. IllegalStateError: a partition is not assigned, or none is yet.
             ValueError, TypeError: offsets have another form. CommitFailedError: another member has the partitions.
         """
         self._check_group()
         if not self._has_choice:
             raise errors.IllegalStateError("Not subscribed to any topics")
+        if self._is_new and self._partitions is None:
+            raise errors.IllegalStateError("No partitions assigned yet; read first, with getone or getmany")
         wanted = None if offsets is None else commit_structure_validate(offsets)
         if wanted is not None:
             self._check_assigned(wanted)
