@@ -55,6 +55,14 @@ def test_partitions_can_be_added_and_never_taken_away(tmp_path: Path) -> None:
             store.add_partitions("unknown", 5)
 
 
+def test_an_internal_topic_that_a_program_makes_is_compacted_as_kafkas_is(tmp_path: Path) -> None:
+    """With the defaults of other topics, committed offsets would be deleted after a week."""
+    with pylog.open(tmp_path) as store:
+        for name in ("__consumer_offsets", "__transaction_state"):
+            assert store.create_topic(name, retention_ms=5).config.cleanup_policy == "compact"
+        assert store.topic("__consumer_offsets").config.retention_ms == 5
+
+
 def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         old = store.create_topic("t", partition_count=2)

@@ -43,6 +43,7 @@ from pylog.open_logs import OpenLogs
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
+from pylog.topics.catalog import INTERNAL_OPTIONS
 from pylog.topics.checking import check_catalog
 from pylog.topics.kept import KeptByTopic
 from pylog.topics.listing import find_topic, find_topics
@@ -171,12 +172,12 @@ class LogManager:
 
     @_inside_the_gate
     def create_topic(self, /, name: str, partition_count: int = 1, **config: Any) -> Topic:
-        """Creates a topic, durably."""
+        """Creates a topic, durably. An internal one gets Kafka's options, or committed offsets would be deleted by their age."""
         self.check_writable()
-        checked = topic_config(config)
+        check_topic_name(name)
+        checked = topic_config(INTERNAL_OPTIONS.get(name, {}) | config)
         check_settable(config)
         count = check_partition_count(partition_count)
-        check_topic_name(name)
         return self._with_free_names(name, lambda: self._create(name, count, checked))
 
     def _create(self, name: str, count: int, config: TopicConfig) -> Topic | None:

@@ -104,6 +104,7 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
         """Creates a topic, and returns it. Durable when it returns.
 
         As in Kafka, `tick` deletes the segments whose records are all older than `retention_ms`, by default 7 days; -1 keeps all.
+        Kafka's internal topics, such as `__consumer_offsets`, are compacted instead.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -45,6 +46,7 @@ RIGHT: Final[dict[str, Any]] = {
 TO_SEND: Final = RIGHT | {"partition": 0, "topic": "new"}
 OF_ARGUMENTS: Final = (TypeError, ValueError, KeyError, AssertionError)
 OPTIONS_OF: Final = {"AIOKafkaConsumer": CONSUMER, "AIOKafkaProducer": PRODUCER, "AIOKafkaAdminClient": ADMIN}
+Use = Callable[[Servers], Awaitable[None]]
 CONFIG: Final[dict[str, Any]] = {"bootstrap_servers": "pylog+memory://wrong", "group_id": "g", "auto_offset_reset": "earliest"}
 
 
@@ -75,8 +77,15 @@ def is_said(error: BaseException) -> bool:
     return isinstance(error, OF_ARGUMENTS) and is_ours
 
 
-async def outcome(call: Callable[[], Any]) -> str:
-    """Returns what is wrong with a call."""
+class Outcome(NamedTuple):
+    """The end of a call: whether it was refused, and what is wrong with that, if anything is."""
+
+    refused: bool
+    wrong: str = ""
+
+
+async def outcome(call: Callable[[], Any]) -> Outcome:
+    """Returns how a call ended."""
     before = image()
     try:
         made = call()
@@ -85,12 +94,12 @@ async def outcome(call: Callable[[], Any]) -> str:
             if isinstance(made, asyncio.Future):
                 await asyncio.wait_for(made, 0.2)
     except TimeoutError:
-        return ""  # `getone` waits for a record
+        return Outcome(refused=False)  # `getone` waits for a record
     except BaseException as error:  # noqa: BLE001 - the finding
         if not is_said(error):
-            return f"{type(error).__name__}: {error}"
-        return "was refused, and has written" if image() != before else ""
-    return ""
+            return Outcome(refused=True, wrong=f"{type(error).__name__}: {error}")
+        return Outcome(refused=True, wrong="was refused, and has written" if image() != before else "")
+    return Outcome(refused=False)
 
 
 def kafka_client(kind: type, name: str, servers: Servers) -> Any:
@@ -112,7 +121,7 @@ def test_calls_of_kafka_python_answer_or_refuse(kind: type, servers: Servers) ->
                 prepared(servers)
                 client = kafka_client(kind, name, servers)
                 if call.told != "partition=5":  # a number that a topic may have: the topic is created to look
-                    found[f"{name}({call.told})"] = await outcome(lambda: call(getattr(client, name)))  # noqa: B023
+                    found[f"{name}({call.told})"] = (await outcome(lambda: call(getattr(client, name)))).wrong  # noqa: B023
                 client.close()
         return found
 
@@ -121,7 +130,7 @@ def test_calls_of_kafka_python_answer_or_refuse(kind: type, servers: Servers) ->
     assert {told: each for told, each in found.items() if each} == {}
 
 
-async def aiokafka_client(kind: type, name: str, call: WrongCall, servers: Servers) -> tuple[Any, WrongCall]:
+async def aiokafka_client(kind: type, name: str, servers: Servers) -> Any:
     if kind is aiokafka.AIOKafkaConsumer:
         client: Any = aiokafka.AIOKafkaConsumer(**CONFIG)
         if name not in ("assign", "subscribe"):
@@ -129,11 +138,16 @@ async def aiokafka_client(kind: type, name: str, call: WrongCall, servers: Serve
     else:
         client = kind(**servers)
     await client.start()
-    if name == "send_batch" and not call.told.startswith("batch="):
-        batch = client.create_batch()
-        batch.append(timestamp=None, key=None, value=b"x")
-        call = call._replace(named={**call.named, "batch": batch})
-    return client, call
+    return client
+
+
+def with_batch(client: Any, call: WrongCall) -> WrongCall:
+    """Returns a call of `send_batch` with a batch, unless that is what is wrong with it; others as they are."""
+    if "batch" not in call.named or call.told.startswith("batch="):
+        return call
+    batch = client.create_batch()
+    batch.append(timestamp=None, key=None, value=b"x")
+    return call._replace(named={**call.named, "batch": batch})
 
 
 @pytest.mark.slow
@@ -144,9 +158,10 @@ def test_calls_of_aiokafka_answer_or_refuse(kind: type, servers: Servers) -> Non
         for name, method in public_methods(kind):
             for given in calls_of(method, TO_SEND if kind is aiokafka.AIOKafkaProducer else RIGHT):
                 prepared(servers)
-                client, call = await aiokafka_client(kind, name, given, servers)
+                client = await aiokafka_client(kind, name, servers)
+                call = with_batch(client, given)
                 if name != "start" and call.told != "partition=5":
-                    found[f"{name}({call.told})"] = await outcome(lambda: call(getattr(client, name)))  # noqa: B023
+                    found[f"{name}({call.told})"] = (await outcome(lambda: call(getattr(client, name)))).wrong  # noqa: B023
                 await (client.close() if kind is AIOKafkaAdminClient else client.stop())
         return found
 
@@ -160,12 +175,33 @@ def test_records_of_a_batch_are_taken_or_refused(servers: Servers) -> None:
     given = {"timestamp": None, "key": b"k", "value": b"v"}
     for call in calls_of(BatchBuilder.append, given):
         found = asyncio.run(outcome(lambda: call(BatchBuilder(1000, lambda: 0).append)))  # noqa: B023
-        assert not found, call.told
+        assert not found.wrong, call.told
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kafka.KafkaConsumer, kafka.KafkaProducer, kafka.KafkaAdminClient])
 def test_options_of_kafka_python_are_refused_at_once_or_serve(kind: Any, servers: Servers) -> None:
+    found = asyncio.run(tried(using_kafka_python(kind), options_that_matter(kind), servers, WRONG))
+    assert {told: each for told, each in found.items() if each} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer, AIOKafkaAdminClient])
+def test_options_of_aiokafka_are_refused_at_once_or_serve(kind: Any, servers: Servers) -> None:
+    found = asyncio.run(tried(using_aiokafka(kind), options_that_matter(kind), servers, WRONG))
+    assert {told: each for told, each in found.items() if each} == {}
+
+
+def options_that_matter(kind: Any) -> set[str]:
+    """Returns the options of a client's class that are not ignored."""
+    name = kind.__name__
+    known = set(kind.DEFAULT_CONFIG) - IGNORED[name] if name in IGNORED else set(OPTIONS_OF[name]) - OF_NETWORK[name]
+    return known - {"bootstrap_servers"}
+
+
+def using_kafka_python(kind: Any) -> Use:
+    """Returns a function that makes a client with options, and uses it."""
+
     async def use(options: Servers) -> None:
         with kind(**options) if kind is not kafka.KafkaConsumer else kafka.KafkaConsumer("t", **options) as client:
             if kind is kafka.KafkaConsumer:
@@ -173,13 +209,12 @@ def test_options_of_kafka_python_are_refused_at_once_or_serve(kind: Any, servers
             elif kind is kafka.KafkaProducer and "transactional_id" not in options:
                 client.send("t", b"x", b"k").get(1)
 
-    found = asyncio.run(tried(use, set(kind.DEFAULT_CONFIG) - IGNORED[kind.__name__] - {"bootstrap_servers"}, servers))
-    assert {told: each for told, each in found.items() if each} == {}
+    return use
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer, AIOKafkaAdminClient])
-def test_options_of_aiokafka_are_refused_at_once_or_serve(kind: Any, servers: Servers) -> None:
+def using_aiokafka(kind: Any) -> Use:
+    """The same for a client of aiokafka's."""
+
     async def use(options: Servers) -> None:
         client = kind(**options)
         try:
@@ -189,25 +224,24 @@ def test_options_of_aiokafka_are_refused_at_once_or_serve(kind: Any, servers: Se
                 await client.seek_to_beginning()
                 await client.getmany(timeout_ms=1)
             elif kind is aiokafka.AIOKafkaProducer and "transactional_id" not in options:
-                await client.send_and_wait("t", b"x", b"k")
+                with suppress(TimeoutError):  # it may linger for a long time
+                    await asyncio.wait_for(client.send_and_wait("t", b"x", b"k"), 1)
         finally:
             await (client.close() if kind is AIOKafkaAdminClient else client.stop())
 
-    names = set(OPTIONS_OF[kind.__name__]) - OF_NETWORK[kind.__name__] - {"bootstrap_servers"}
-    found = asyncio.run(tried(use, names, servers))
-    assert {told: each for told, each in found.items() if each} == {}
+    return use
 
 
-async def tried(use: Callable[[Servers], Awaitable[None]], names: set[str], servers: Servers) -> dict[str, str]:
+async def tried(use: Use, names: set[str], servers: Servers, values: Sequence[Any]) -> dict[str, str]:
     """Returns what is wrong with each wrong value of each option, when a client is made with it and used."""
     found = {}
     for name in sorted(names):
-        for wrong in WRONG:
+        for wrong in values:
             prepared(servers)
             try:
                 await use(servers | {name: wrong})
                 found[f"{name}={wrong!r}"] = ""
             except Exception as error:  # noqa: BLE001 - the finding
                 found[f"{name}={wrong!r}"] = "" if is_said(error) else f"{type(error).__name__}: {error}"
-    assert len(found) >= len(WRONG)
+    assert len(found) >= len(values)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pylog import TopicPartition
@@ -28,19 +28,22 @@ class WrongCall(NamedTuple):
         return function(*self.positional, **self.named)
 
 
-def calls_of(function: Callable[..., Any], given: Mapping[str, Any], *, skip: int = 1) -> Iterator[WrongCall]:
+def calls_of(
+    function: Callable[..., Any], given: Mapping[str, Any], *, skip: int = 1, values: Sequence[Any] = WRONG
+) -> Iterator[WrongCall]:
     """Yields the calls of a function with each wrong value for each parameter.
 
     Args:
         function: a function; of a method, the function of its class.
         given: right arguments by name, for those without a default, and for `value`, without which a record is refused.
         skip: how many of its first parameters are given by whoever calls it: `self`.
+        values: the wrong values; by default those of wrong types.
     """
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     plain = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     needed = {each.name: given.get(each.name, b"v") for each in plain if each.default is each.empty or each.name in EXTRA}
     for one in parameters:
-        for wrong in WRONG:
+        for wrong in values:
             if one.kind is one.VAR_POSITIONAL:
                 if not needed:
                     yield WrongCall(f"*{one.name}={wrong!r}", (wrong,), {})

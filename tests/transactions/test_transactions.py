@@ -314,6 +314,12 @@ def test_an_id_that_is_no_text_of_a_record_is_refused(store: Store, given: Any) 
         store.transaction(given)
 
 
+def test_half_of_a_surrogate_pair_is_no_id(store: Store) -> None:
+    for call in (store.transaction, store.transactions.describe, store.transactions.abort):
+        with pytest.raises(pylog.InvalidArgumentError, match="surrogate"):
+            call("\ud800")
+
+
 def test_members_of_a_group_keep_offsets_of_strangers_out(store: Store) -> None:
     with store.consumer("in", group_id="group") as consumer:
         consumer.poll(timeout_ms=2000)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig
+from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import ClosedError, InvalidArgumentError, TopicAlreadyExistsError
 from pylog.fs import environment_variable, on_fork, path_of, process_id, rooted
 from pylog.log_manager import LogManager
@@ -132,7 +133,8 @@ class Cluster:
 
     def create(self, topic: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> Topic:
         """Creates a topic, with the settings where an argument is None. Raises as `Store.create_topic`."""
-        options = KEEPS_EVERYTHING | dict(self.settings.topic_config) | dict(config or {})
+        settings = {} if topic in INTERNAL_TOPICS else KEEPS_EVERYTHING | dict(self.settings.topic_config)
+        options: dict[str, Any] = settings | dict(config or {})
         return self.store.create_topic(topic, self.settings.num_partitions if partitions is None else partitions, **options)
 
     def create_on_demand(self, topic: str, *, allowed: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ import msgspec
 from pylog import limits
 from pylog.config import TopicConfig, topic_config
 from pylog.directory.documents import decoded, version_of
-from pylog.directory.topic_names import is_topic_name, parse_partition_directory
+from pylog.directory.topic_names import TRANSACTION_STATE_TOPIC, is_topic_name, parse_partition_directory
 from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.record.checksum import crc32c
@@ -22,8 +22,11 @@ CATALOG: Final = "pylog.json"
 DELETED_NAME: Final = re.compile(
     r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete"
 )  # suffixes of renamed partition directories (storage-format 3.2.3)
-_COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
-_INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
+INTERNAL_OPTIONS: Final[Mapping[str, dict[str, Any]]] = {  # what Kafka sets for its own topics
+    name: {"cleanup_policy": "compact", "segment_bytes": limits.DEFAULT_OFFSETS_SEGMENT_BYTES}
+    for name in ("__consumer_offsets", TRANSACTION_STATE_TOPIC)
+}
+_INTERNAL: Final = {name: TopicConfig(**options) for name, options in INTERNAL_OPTIONS.items()}
 _VERSION: Final = 1
 _SMALL_BYTES: Final = 4 << 10  # of a catalog that stays parsed after its store is closed
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")

@@ -21,8 +21,10 @@ from pylog.compat.aiokafka.structs import RecordMetadata
 from pylog.compat.aiokafka.util import get_running_loop
 from pylog.compat.clusters import CLUSTERS, Cluster
 from pylog.errors import PylogError
+from pylog.limits import INT32_MAX
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.producer.future import RecordMetadata as NativeMetadata
+from pylog.producer.producer import checked_record
 from pylog.record.types import TopicPartition
 
 __all__ = ["AIOKafkaProducer"]
@@ -159,6 +161,8 @@ class AIOKafkaProducer:
 
     async def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int | None:
         """Returns the partition that was given, or the choice of the program's partitioner; None for pylog's choice."""
+        is_possible = partition is None or 0 <= partition <= INT32_MAX
+        assert is_possible, f"Unrecognized partition: no topic has a partition {partition}"  # before the topic is created to look
         known = await self._partitions(topic)
         if partition is None and self._choose is not None:
             partition = self._choose(key, sorted(known), sorted(known))
@@ -205,6 +209,8 @@ class AIOKafkaProducer:
         key_bytes = key if self._key is None else self._key(key)
         value_bytes = value if self._value is None else self._value(value)
         self._check_size(key_bytes, value_bytes, pairs)
+        with Raising(ProducerClosed):
+            checked_record(None, None, pairs, timestamp_ms)  # before the topic is created to look
         chosen = await self._partition(topic, partition, key_bytes)
         options = {"key": key_bytes, "headers": pairs or None, "partition": chosen, "timestamp": timestamp_ms}
         with Raising(ProducerClosed):

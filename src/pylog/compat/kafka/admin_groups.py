@@ -77,7 +77,7 @@ class GroupsOfAdmin:
         }
 
     def list_group_offsets(
-        self, group_specs: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None]
+        self, group_specs: str | Iterable[str] | Mapping[str, Iterable[TopicPartition] | None]
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """Returns committed offsets by group and partition. A requested partition without a commit has the offset -1.
 

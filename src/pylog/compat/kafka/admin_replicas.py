@@ -113,10 +113,8 @@ class ReplicasOfAdmin:
         Returns:
             The class of an error by copy, NoError for none.
         """
-        return {
-            TopicPartitionReplica(*copy): self._moved(TopicPartitionReplica(*copy), directory)
-            for copy, directory in replica_assignments.items()
-        }
+        copies = {_copy_of(given): directory for given, directory in replica_assignments.items()}
+        return {copy: self._moved(copy, directory) for copy, directory in copies.items()}
 
     def _moved(self, copy: TopicPartitionReplica, directory: str) -> Any:
         if copy.broker_id != NODE.node_id or not self._exists(copy.topic, copy.partition):
@@ -126,3 +124,9 @@ class ReplicasOfAdmin:
     def _exists(self, topic: str, number: int) -> bool:
         with Translating():
             return number in (self._cluster.partitions(topic) or ())
+
+
+def _copy_of(given: Any) -> TopicPartitionReplica:
+    if not isinstance(given, tuple) or len(given) != len(TopicPartitionReplica._fields):
+        raise TypeError(f"{given!r} is no copy of a partition; give a TopicPartitionReplica")
+    return TopicPartitionReplica(*given)

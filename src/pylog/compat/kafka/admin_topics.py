@@ -329,7 +329,7 @@ def _partition_row(number: int) -> Answer:
 
 
 def _count(given: Any) -> int:
-    count = given["count"] if isinstance(given, Mapping) else getattr(given, "total_count", given)
+    count = given.get("count") if isinstance(given, Mapping) else getattr(given, "total_count", given)
     if not isinstance(count, int):
         raise TypeError(f"a number of partitions is an int, not {count!r}")
     return count

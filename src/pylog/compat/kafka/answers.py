@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,12 +17,11 @@ from pylog.record.types import OffsetAndTimestamp as NativeFound
 
 
 def checked_times(timestamps: Mapping[TopicPartition, float]) -> dict[TopicPartition, int]:
-    """Returns times to search for as whole milliseconds. Raises ValueError if one is negative."""
-    times = {partition: int(stamp) for partition, stamp in timestamps.items()}
-    for partition, stamp in times.items():
-        if stamp < 0:
-            raise ValueError(f"the time {stamp} for {partition} is negative")
-    return times
+    """Returns times to search for as whole milliseconds. Raises ValueError if one is negative, or no finite number."""
+    for partition, stamp in timestamps.items():
+        if not 0 <= stamp < math.inf:
+            raise ValueError(f"the time {stamp} for {partition} is {'negative' if stamp < 0 else 'not finite'}")
+    return {partition: int(stamp) for partition, stamp in timestamps.items()}
 
 
 def existing(ask: Any, partitions: Any) -> Any:

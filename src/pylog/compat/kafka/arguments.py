@@ -10,7 +10,7 @@ import functools
 import inspect
 import reprlib
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -86,8 +86,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in mappings or parts)  # its keys alone would be an Iterable, too
     if kind in _UNCHECKED:
         return True
-    if not isinstance(value, Real if kind is float else kind):
-        return False
+    if not isinstance(value, Real if kind is float else kind) or (kind is Iterable and isinstance(value, str | bytes)):
+        return False  # text, too, where several are taken: its letters would be names of topics to delete
     if isinstance(value, Mapping) and len(parts) == 2:
         return all(_fits(key, parts[0]) and _fits(each, parts[1]) for key, each in value.items())
     return not parts or not isinstance(value, Collection) or all(_fits(each, parts[0]) for each in value)

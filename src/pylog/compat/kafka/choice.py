@@ -74,9 +74,10 @@ class Choice:
             raise TypeError(f"listener of type {type(listener).__name__} is not a ConsumerRebalanceListener")
         if self._kind not in (_NOTHING, kind):
             raise errors.IllegalStateError(f"the consumer has {self._kind} already; call unsubscribe() first")
+        compiled = re.compile(pattern) if pattern else None  # its error is kafka-python's, too
         self._kind, self._is_new = kind, True
         self._topics = frozenset() if pattern else frozenset(names)
-        self._pattern = re.compile(pattern) if pattern else None
+        self._pattern = compiled
         self._listener = Listening(listener) if listener else None
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:

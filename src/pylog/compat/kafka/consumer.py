@@ -312,7 +312,7 @@ class KafkaConsumer(ConsumerBase):
         wait_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         if self._calls.is_elsewhere:
             self._native.wakeup()
-        if not self._calls.take(min(wait_ms / 1000, 1e6)):
+        if not self._calls.take(max(0.0, min(wait_ms / 1000, 1e6))):  # in this order, NaN is 0
             raise errors.KafkaTimeoutError(
                 f"another thread has been in a call of the consumer for {wait_ms} ms; it is not closed"
             )

@@ -21,6 +21,7 @@ from pylog.compat.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata,
 from pylog.compat.kafka.translation import Translating, reconfigured
 from pylog.compat.kafka.util import ensure_valid_topic_name
 from pylog.errors import InvalidRecordError, PylogError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.limits import INT32_MAX
 from pylog.offsets.group_metadata import ConsumerGroupMetadata as GroupMetadata
 
 __all__ = ["FutureProduceResult", "FutureRecordMetadata", "KafkaProducer", "RecordMetadata"]
@@ -342,6 +343,8 @@ def _check_numbers(partition: Any, timestamp_ms: Any) -> None:
     for name, given in (("partition", partition), ("timestamp_ms", timestamp_ms)):
         if given is not None and (isinstance(given, bool) or not isinstance(given, int)):
             raise TypeError(f"{name}={given!r} is not an int")
+    if partition is not None and not 0 <= partition <= INT32_MAX:  # before the topic is created to look
+        raise ValueError(f"no topic has a partition {partition}: they are numbered from 0")
 
 
 def _checked_headers(given: Any) -> list[tuple[str, bytes]]:
@@ -368,4 +371,7 @@ def _size(given: bytes | None) -> int:
 
 
 def _header_size(pairs: list[tuple[str, bytes]]) -> int:
-    return sum(len(name.encode()) + len(value) for name, value in pairs) if pairs else -1
+    try:
+        return sum(len(name.encode()) + len(value) for name, value in pairs) if pairs else -1
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the name {error.object!r} of a header cannot be written as UTF-8") from error

@@ -63,7 +63,7 @@ def _value(name: str, given: Any) -> Any:
         return str(given).lower() == "true"
     try:
         return int(given) if kind == "int" else float(given) if kind == "float" else str(given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last one for an infinite number
         raise errors.InvalidConfigurationError(f"{name}={given!r} is not a number") from error
 
 
