@@ -36,6 +36,44 @@ with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
     producer.send("test", b"x", key=sys.argv[1].encode()).get(30)
 """
 
+_LOG: Final = """
+import json, logging
+from kafka import KafkaConsumer
+from kafka_logger.handlers import KafkaLoggingHandler
+handler = KafkaLoggingHandler("localhost:9092", "logs", security_protocol="PLAINTEXT", flush_interval=0.2)
+logger = logging.getLogger("shop")
+logger.addHandler(handler)
+logger.warning("paid %d", 5)
+try:
+    1 / 0
+except ZeroDivisionError:
+    logger.exception("failed")
+handler.close()
+options = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 500}
+for message in KafkaConsumer("logs", bootstrap_servers="localhost:9092", **options):
+    print(json.loads(message.value)["message"])
+"""
+
+_TRACED: Final = """
+import sys
+sys.path.insert(0, "instrumentation/opentelemetry-instrumentation-kafka-python/src")
+from kafka import KafkaConsumer, KafkaProducer
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+spans, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+KafkaInstrumentor().instrument(tracer_provider=provider)
+with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
+    producer.send("orders", b"paid", headers=[("shop", b"1")]).get(30)
+options = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 500}
+for message in KafkaConsumer("orders", bootstrap_servers="localhost:9092", **options):
+    print([name for name, _ in message.headers])
+send, receive = spans.get_finished_spans()
+print(send.name, receive.name, send.context.trace_id == receive.context.trace_id)
+"""
+
 
 class Program(NamedTuple):
     """A program of others.
@@ -174,6 +212,23 @@ def _queue(run: Run) -> None:
     assert re.search(r"20 passed", found), found
 
 
+def _of_text(run: Run, text: str) -> str:
+    """Runs a short program that uses the checkout. Returns what it prints."""
+    program = run.work / "program.py"
+    program.write_text(text)
+    return run.output(str(program))
+
+
+def _log_handler(run: Run) -> None:
+    found = _of_text(run, _LOG)
+    assert found == "paid 5\nfailed\n", found
+
+
+def _traced(run: Run) -> None:
+    found = _of_text(run, _TRACED)
+    assert found == "['shop', 'traceparent']\norders send orders receive True\n", found
+
+
 def _examples_of_aiokafka(run: Run) -> None:
     sent = re.findall(r"^(\d+) messages sent to partition", run.output("examples/batch_produce.py"), re.MULTILINE)
     assert sum(map(int, sent)) == 1000, sent
@@ -235,6 +290,14 @@ PROGRAMS: Final = (
         _event_source,
     ),
     Program("joowani/kq", "2.2.1", "a job queue: its own 20 tests", ("dill",), _queue),
+    Program("redhat-aqe/kafka-logging-handler", "0.2.5", "a handler of logging, with a timer and an exit hook", (), _log_handler),
+    Program(
+        "open-telemetry/opentelemetry-python-contrib",
+        "v0.66b1",
+        "instrumentation of kafka-python: wraps send and __next__, adds a header",
+        ("opentelemetry", "wrapt"),
+        _traced,
+    ),
 )
 
 
