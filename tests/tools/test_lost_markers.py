@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pylog
+from pylog.cli.exits import OK
 from pylog.record.batch import scan_batches
 from pylog.record.control_batch import control_record
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, POSITION, PRODUCER_ID, SIZE
 from pylog.tools.lost_markers import LostEnd
 from pylog.tools.repair import Repair, repair
+from support.cli import call
 from support.golden import data as golden_data
+from support.refusals import listing
 
 FIRST = f"{0:020}.log"
 ABORT, COMMIT = False, True
+Marker = tuple[int, int, int, int, bool]  # offset, producer, position, size, and whether it commits
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def markers(path: Path) -> Iterator[tuple[int, int, int, int, bool]]:
+def markers(path: Path) -> Iterator[Marker]:
     """Of each marker: offset, producer, position, size, and whether it commits."""
     data = np.frombuffer(path.read_bytes(), np.uint8)
     table = scan_batches(data).table
@@ -56,49 +61,116 @@ def ends(done: Repair) -> list[LostEnd]:
     return [lost for plan in done.plans for lost in plan.lost_ends]
 
 
-def is_followed(path: Path, *, by: bool) -> Callable[[tuple[int, int, int, int, bool]], bool]:
+def is_followed(path: Path, *, by: bool) -> Callable[[Marker], bool]:
     """Whether the producer's next marker in the file ends another transaction so."""
     every = list(markers(path))
 
-    def judged(marker: tuple[int, int, int, int, bool]) -> bool:
+    def judged(marker: Marker) -> bool:
         later = (other for other in every if other[1] == marker[1] and other[0] > marker[0])
         return next((other[4] for other in later), None) == by
 
     return judged
 
 
+def spoiled(path: Path, marker: Marker) -> None:
+    _, _, position, size, _ = marker
+    spoil(path, position + size - 1)
+
+
 @pytest.mark.parametrize("now", [ABORT, COMMIT])
-def test_a_damaged_marker_leaves_its_transaction_to_the_producers_next_one(root: Path, now: bool) -> None:
+def test_a_damaged_marker_would_leave_its_transaction_to_the_producers_next_one(root: Path, now: bool) -> None:
     path = root / "txn-0" / FIRST
     followed = is_followed(path, by=now)
-    offset, producer, position, size, _ = next(marker for marker in markers(path) if followed(marker) and marker[4] != now)
-    whole = set(committed(root))
-    spoil(path, position + size - 1)
+    marker = next(marker for marker in markers(path) if followed(marker) and marker[4] != now)
+    offset, producer, *_ = marker
+    spoiled(path, marker)
     (told,) = ends(repair(str(root), "skip"))
     assert (told.producer_id, told.marker_offset, told.committed, told.becomes) == (producer, offset, None, now)
     assert told.first_offset < offset
     assert f"at offset {offset} is removed" in str(told)
     assert ("read_committed readers see its" if now else "read_committed readers do not see its") in str(told)
-    assert ends(repair(str(root), "skip", execute=True)) == [told]
-    changed = whole ^ set(committed(root))
-    assert changed
-    assert min(changed) == told.first_offset
-    assert max(changed) < offset
 
 
-def test_a_transaction_without_a_marker_after_it_counts_as_open(root: Path) -> None:
+def test_no_outcome_is_guessed(root: Path) -> None:
+    path = root / "txn-0" / FIRST
+    spoiled(path, next(marker for marker in markers(path) if is_followed(path, by=ABORT)(marker) and marker[4]))
+    before = listing(root / "txn-0")
+    with pytest.raises(pylog.InvalidArgumentError, match="--lost-markers commit, or --lost-markers abort"):
+        repair(str(root), "skip", execute=True)
+    with pytest.raises(pylog.InvalidArgumentError, match="lost_markers='maybe' is not one of commit, abort"):
+        repair(str(root), "skip", execute=True, lost_markers="maybe")
+    assert listing(root / "txn-0") == before
+    assert list(root.parent.iterdir()) == [root]
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_marker_takes_the_place_of_each_damaged_one(root: Path, tmp_path: Path, outcome: str) -> None:
+    """With the outcome that it had, all is as before; with the other one, only the transaction's own records change."""
+    whole = committed(root)
+    path, ended = root / "txn-0" / FIRST, 0
+    for number, marker in enumerate(islice(markers(path), 10)):
+        offset, producer, _, _, was_commit = marker
+        copy = tmp_path / str(number) / "data"
+        shutil.copytree(root, copy)
+        spoiled(copy / "txn-0" / FIRST, marker)
+        (plan,) = repair(str(copy), "skip", execute=True, lost_markers=outcome).plans
+        seen = committed(copy)
+        changed = set(whole) ^ set(seen)
+        if was_commit == (outcome == "commit"):
+            assert seen == whole
+        elif plan.markers:
+            assert min(changed) == plan.lost_ends[0].first_offset
+            assert max(changed) < offset
+        assert [(each.offset, each.producer_id) for each in plan.markers] == [(offset, producer)] * len(plan.lost_ends)
+        ended += len(plan.markers)
+        assert all(str(each) in plan.sentences() for each in plan.markers)
+        with pylog.open(copy, "r") as store:
+            assert store.verify().findings == ()
+            assert store.log("txn").stable_offset == store.log("txn").end_offset
+        assert repair(str(copy), "skip").plans == ()
+    assert ended > 5
+
+
+def test_without_an_outcome_transactions_whose_end_is_cut_off_would_be_open(root: Path) -> None:
     """All that is behind the end of the first segment is cut off with what ended the transaction that began there."""
     second = sorted((root / "txn-0").glob("*.log"))[1]
     spoil(second, 70)
-    found = ends(repair(str(root), "truncate"))
-    done = repair(str(root), "truncate", execute=True)
-    assert ends(done) == found
-    assert {(lost.becomes, lost.committed) for lost in found} == {(None, found[0].committed)}
-    assert "committed readers stop before that offset" in str(found[0])
+    (plan,) = repair(str(root), "truncate").plans
+    assert plan.lost_ends
+    assert {(lost.becomes, lost.committed) for lost in plan.lost_ends} == {(None, plan.lost_ends[0].committed)}
+    assert "committed readers stop before that offset" in str(plan.lost_ends[0])
+    assert str(plan.lost_ends[0]) in plan.sentences()
+
+
+@pytest.mark.parametrize("policy", ["truncate", "quarantine"])
+@pytest.mark.parametrize("other", ["commit", "abort"])
+def test_a_marker_that_can_be_read_keeps_its_outcome_when_it_is_cut_off(root: Path, policy: str, other: str) -> None:
+    whole = committed(root)
+    second = sorted((root / "txn-0").glob("*.log"))[1]
+    spoil(second, 70)
+    (plan,) = repair(str(root), policy, execute=True, lost_markers=other).plans
+    assert [each.committed for each in plan.markers] == [lost.committed for lost in plan.lost_ends]
+    assert all(lost.committed is not None for lost in plan.lost_ends)
+    gone = [range(lost.first_offset, 1 + (lost.last_offset or plan.end_offset)) for lost in plan.lost]
+    assert committed(root) == [offset for offset in whole if not any(offset in lost for lost in gone)]
     with pylog.open(root, "r") as store:
         log = store.log("txn")
-        assert log.stable_offset == min(lost.first_offset for lost in found) < log.end_offset
-    assert any(str(found[0]) in told for plan in done.plans for told in plan.sentences())
+        assert (log.stable_offset, log.end_offset) == (plan.new_end_offset, plan.new_end_offset)
+        assert store.verify().findings == ()
+
+
+def test_the_command_ends_lost_transactions_as_told(root: Path) -> None:
+    path = root / "txn-0" / FIRST
+    marker = next(marker for marker in markers(path) if is_followed(path, by=ABORT)(marker) and marker[4])
+    whole = committed(root)
+    spoiled(path, marker)
+    done = call("repair", "skip", root, "--execute")
+    assert done.code != OK
+    assert "--lost-markers" in done.complaints + done.output.decode()
+    done = call("repair", "skip", root, "--execute", "--lost-markers", "commit")
+    assert done.code == OK, done.complaints
+    assert f"write COMMIT at offset {marker[0]} in place of a lost marker of producer {marker[1]}" in done.output.decode()
+    assert committed(root) == whole
 
 
 def test_a_repair_that_keeps_every_marker_says_nothing_of_transactions(root: Path) -> None:

@@ -17,7 +17,7 @@ from pylog.record.format import ATTRIBUTES, CONTROL_BIT, POSITION, SIZE
 from pylog.testing import FaultyFileSystem
 from pylog.tools import repair as repairing
 from pylog.tools.backup import MANIFEST
-from pylog.tools.plan import EmptyBatch, KeptBytes
+from pylog.tools.pieces import EmptyBatch, KeptBytes
 from pylog.tools.repair import repair
 from pylog.tools.verify import verify
 from support.faults.repairs import Values, variant, without, written

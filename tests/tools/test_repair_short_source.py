@@ -6,7 +6,7 @@ import pytest
 
 from pylog.errors import StorageFailedError
 from pylog.testing import MemoryFileSystem
-from pylog.tools.plan import KeptBytes
+from pylog.tools.pieces import KeptBytes
 from pylog.tools.repair import _copy
 
 

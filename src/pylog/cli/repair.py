@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pylog.tools.repair import Repair
 
 Policy = Annotated[Literal["skip", "truncate", "quarantine"], Parameter(name="POLICY")]
+LostMarkers = Literal["commit", "abort"]
 Execute = Annotated[bool, Parameter(name=["--execute", "--yes", "-y"], show_default=False)]
 
 
@@ -26,6 +27,7 @@ def repair(
     *,
     execute: Execute = False,
     whole: Flag = False,
+    lost_markers: LostMarkers | None = None,
     backup: str | None = None,
     json: Json = False,
 ) -> int:
@@ -41,6 +43,8 @@ def repair(
         path: Path of a log directory, or of one partition's directory.
         execute: Repair. Without it, the command writes nothing and takes no lock.
         whole: With quarantine, remove all records of the partition, which then continues, empty, at its end offset.
+        lost_markers: How transactions end whose marker is lost and cannot be read: commit or abort. One that can be read is
+            written again. Without it, a partition with transactions that lose their markers is not repaired.
         backup: Directory for the copies, which must not exist yet. Default: a directory next to the log directory.
         json: Print one JSON document.
 
@@ -49,12 +53,13 @@ def repair(
         pylog repair skip shop --execute
         pylog repair truncate data/orders-0 --execute --backup /mnt/old
         pylog repair quarantine shop/orders-0 --whole
+        pylog repair skip shop --lost-markers abort --execute
     """
     from pylog.tools.repair import repair as repaired
 
     if whole and policy != "quarantine":
         raise UsageError("--whole requires the policy quarantine")
-    done = repaired(path, policy, execute=execute, whole=whole, backup=backup)
+    done = repaired(path, policy, execute=execute, whole=whole, lost_markers=lost_markers, backup=backup)
     if json:
         print_json(_document(done, executed=execute))
     else:
@@ -94,6 +99,7 @@ def _plan(plan: PartitionPlan) -> dict[str, Any]:
         "new_end_offset": plan.new_end_offset,
         "lost": [lost._asdict() for lost in plan.lost],
         "lost_ends": [lost._asdict() for lost in plan.lost_ends],
+        "markers": [marker._asdict() for marker in plan.markers],
         "files": [{"path": each.path, "size": each.size, "new_size": each.new_size} for each in plan.segments],
         "steps": list(plan.sentences()),
     }

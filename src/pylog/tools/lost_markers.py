@@ -20,13 +20,16 @@ from pylog.record.format import (
     BASE_OFFSET,
     CONTROL_BIT,
     CONTROL_COMMIT,
+    MAX_TIMESTAMP,
     POSITION,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
     SIZE,
     TRANSACTIONAL_BIT,
 )
 from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.segment import LogSegment
+from pylog.tools.pieces import EndMarker
 
 Stays = Callable[[LogSegment, int, int], bool]
 
@@ -40,6 +43,8 @@ class LostEnd(NamedTuple):
         marker_offset: offset of the marker.
         committed: True for a COMMIT marker, False for ABORT, None if the marker is too damaged.
         becomes: True if the producer's next marker commits the transaction, False if it aborts it, None without a next marker.
+        epoch: producer epoch of the marker.
+        timestamp: timestamp of the last record of the transaction that stays.
     """
 
     producer_id: int
@@ -47,6 +52,13 @@ class LostEnd(NamedTuple):
     marker_offset: int
     committed: bool | None
     becomes: bool | None
+    epoch: int
+    timestamp: int
+
+    def marker(self, *, is_committed: bool) -> EndMarker:
+        """Returns a marker that takes the place of the lost one, with its outcome; if that is unknown, with the given one."""
+        committed = is_committed if self.committed is None else self.committed
+        return EndMarker(self.marker_offset, 0, self.producer_id, self.epoch, committed, self.timestamp)
 
     def __str__(self) -> str:
         """Describes the consequences."""
@@ -64,7 +76,9 @@ class _Event(NamedTuple):
     """A transactional batch or a marker. `committed` is None if the marker is too damaged."""
 
     producer_id: int
+    epoch: int
     offset: int
+    timestamp: int
     stays: bool
     ends: bool = False
     committed: bool | None = None
@@ -91,20 +105,24 @@ class _Fates:
     """Follows the transactions of each producer through a pass over the batches."""
 
     def __init__(self) -> None:
-        self._first: dict[int, int] = {}  # first offset that stays of the open transaction, by producer id
+        self._first: dict[int, _Event] = {}  # first batch that stays of the open transaction, by producer id
+        self._last: dict[int, _Event] = {}  # the last one
         self._waiting: dict[int, list[LostEnd]] = {}  # transactions that wait for the producer's next marker, by producer id
         self._settled: list[LostEnd] = []
 
     def take(self, event: _Event) -> None:
         if not event.ends:
             if event.stays:
-                self._first.setdefault(event.producer_id, event.offset)
+                self._first.setdefault(event.producer_id, event)
+                self._last[event.producer_id] = event
             return
         first = self._first.pop(event.producer_id, None)
         if event.stays:
             self._settled += [lost._replace(becomes=event.committed) for lost in self._waiting.pop(event.producer_id, ())]
         elif first is not None:
-            lost = LostEnd(event.producer_id, first, event.offset, event.committed, None)
+            last = self._last[event.producer_id]
+            epoch = event.epoch if 0 <= event.epoch - last.epoch <= 1 else min(last.epoch + 1, limits.MAX_PRODUCER_EPOCH)
+            lost = LostEnd(event.producer_id, first.offset, event.offset, event.committed, None, epoch, last.timestamp)
             self._waiting.setdefault(event.producer_id, []).append(lost)
 
     def settled(self) -> list[LostEnd]:
@@ -136,5 +154,6 @@ def _transactional(table: Table) -> list[int]:
     return np.flatnonzero((table[ATTRIBUTES] & TRANSACTIONAL_BIT) != 0).tolist()
 
 
-def _producer_of(table: Table, batch: int) -> tuple[int, int]:
-    return int(table[PRODUCER_ID, batch]), int(table[BASE_OFFSET, batch])
+def _producer_of(table: Table, batch: int) -> tuple[int, int, int, int]:
+    producer_id, epoch, offset, timestamp = table[[PRODUCER_ID, PRODUCER_EPOCH, BASE_OFFSET, MAX_TIMESTAMP], batch].tolist()
+    return producer_id, epoch, offset, timestamp

@@ -12,7 +12,7 @@ used twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -23,71 +23,18 @@ from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FILES, FileSystem, base_name
 from pylog.log.checking.report import BEHIND, HARMLESS, Partition
-from pylog.record.checksum import crc32c
-from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
+from pylog.record.format import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.segment import names
 from pylog.segment.batch_walk import Damage, WalkedRange, walk
 from pylog.segment.segment import LogSegment
 from pylog.tools.lost_markers import LostEnd, lost_ends
 from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of
+from pylog.tools.pieces import ContentPart, EmptyBatch, EndMarker, KeptBytes, SegmentPlan, has_place
 from pylog.tools.verify import Affected, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
+OUTCOMES: Final = ("commit", "abort")
 _HURT: Final = frozenset({"corrupt", "torn", BEHIND})  # bytes of a `.log` file that are not batches
-
-
-class KeptBytes(NamedTuple):
-    """Bytes of a `.log` file that the repair keeps."""
-
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
-
-
-class EmptyBatch(NamedTuple):
-    """An empty batch that replaces removed records. Offsets are inclusive."""
-
-    first_offset: int
-    last_offset: int
-    leader_epoch: int
-
-    @property
-    def size(self) -> int:
-        return HEADER_SIZE
-
-    def encoded(self) -> bytes:
-        """Returns the batch: a header with a count of 0 and no timestamps.
-
-        >>> len(EmptyBatch(5, 9, 0).encoded())
-        61
-        """
-        checked = HEADER_CHECKED.pack(0, self.last_offset - self.first_offset, -1, -1, -1, -1, -1, 0)
-        front = (self.first_offset, HEADER_SIZE - LOG_OVERHEAD, self.leader_epoch, 2, crc32c(checked))
-        return HEADER_FRONT.pack(*front) + checked
-
-
-ContentPart = KeptBytes | EmptyBatch
-
-
-class SegmentPlan(NamedTuple):
-    """The change of one `.log` file.
-
-    Attributes:
-        base_offset, path, size: the file before the repair; size in bytes.
-        pieces: content of the new file; None if the file is removed.
-    """
-
-    base_offset: int
-    path: str
-    size: int
-    pieces: tuple[ContentPart, ...] | None
-
-    @property
-    def new_size(self) -> int:
-        return sum(piece.size for piece in self.pieces or ())
 
 
 class LostOffsets(NamedTuple):
@@ -120,6 +67,7 @@ class PartitionPlan:
         lost: offsets that are lost.
         remote: offsets before the local log that are in a broker's remote tier; they stay there.
         lost_ends: transactions whose markers are removed, and how `read_committed` readers see them.
+        markers: what ends these transactions.
     """
 
     target: PartitionDirectory
@@ -135,6 +83,7 @@ class PartitionPlan:
     lost: tuple[LostOffsets, ...] = ()
     remote: range = range(0)
     lost_ends: tuple[LostEnd, ...] = ()
+    markers: tuple[EndMarker, ...] = ()
 
     def sentences(self) -> Iterator[str]:
         """Yields sentences on what the repair does and which offsets are lost."""
@@ -155,7 +104,7 @@ class PartitionPlan:
         if self.remote:
             message = f"offsets {self.remote.start} to {self.remote.stop - 1} stay in a broker's remote tier"
             yield f"{message}, with the leader epochs that lead to them"
-        yield from map(str, self.lost_ends)
+        yield from map(str, self.markers or self.lost_ends)
 
 
 def _sentence_on(segment: SegmentPlan) -> str:
@@ -168,7 +117,14 @@ def _sentence_on(segment: SegmentPlan) -> str:
 
 
 def plan_partition(
-    fs: FileSystem, target: PartitionDirectory, policy: str, clock: Clock, *, whole: bool = False, alone: bool = False
+    fs: FileSystem,
+    target: PartitionDirectory,
+    policy: str,
+    clock: Clock,
+    *,
+    whole: bool = False,
+    lost_markers: str | None = None,
+    alone: bool = False,
 ) -> PartitionPlan | None:
     """Plans the repair of one partition.
 
@@ -177,6 +133,7 @@ def plan_partition(
         policy: one of `POLICIES`.
         clock: the clock of the engine.
         whole: with "quarantine", remove all records, not only damaged segments.
+        lost_markers: one of `OUTCOMES`, for transactions whose marker cannot be read; None to end none of those that lose theirs.
         alone: True if the caller excludes other writers.
 
     Returns:
@@ -202,7 +159,9 @@ def plan_partition(
         message = f"{target.directory} has an unfinished compaction, which is not damage"
         raise InvalidArgumentError(f"{message}: open the partition for writing once to complete it, then repair the rest")
     readable = found.readable[0].ranges if found.readable else ()
-    return _Planner(fs, target, policy, partition_reader(fs, target, clock)(), affected, readable).plan(whole=whole)
+    planner = _Planner(fs, target, policy, partition_reader(fs, target, clock)(), affected, readable)
+    made = planner.plan(whole=whole)
+    return made if lost_markers is None else planner.with_markers(made, is_committed=lost_markers == "commit")
 
 
 class _Planner:
@@ -237,6 +196,38 @@ class _Planner:
             return any(isinstance(piece, KeptBytes) and piece.start <= start and end <= piece.end for piece in pieces)
 
         return replace(made, lost_ends=tuple(lost_ends(self._segments, stays)))
+
+    def with_markers(self, plan: PartitionPlan, *, is_committed: bool) -> PartitionPlan:
+        """Returns a plan that also ends the transactions that lose their markers: in their places, or after the end.
+
+        Args:
+            plan: the plan.
+            is_committed: the outcome of those whose marker cannot be read.
+        """
+        ends = [lost.marker(is_committed=is_committed) for lost in plan.lost_ends]
+        inside = [marker for marker in ends if has_place(marker, plan.segments)]
+        end, epoch = plan.new_end_offset, self._epoch_before(len(self._segments))
+        after = [marker for marker in ends if marker not in inside]
+        added = [each._replace(offset=end + number, leader_epoch=epoch) for number, each in enumerate(after)]
+        changed = {segment.base_offset: segment.with_markers(inside) for segment in plan.segments}
+        if added:
+            last = self._last_that_stays(changed)
+            changed[last.base_offset] = last._replace(pieces=(*(last.pieces or ()), *added))
+        return replace(
+            plan,
+            segments=tuple(changed[base] for base in sorted(changed)),
+            from_offset=min([plan.from_offset, *changed]),
+            forget_header=plan.forget_header or bool(added),
+            new_end_offset=end + len(added),
+            markers=(*inside, *added),
+        )
+
+    def _last_that_stays(self, changed: Mapping[int, SegmentPlan]) -> SegmentPlan:
+        for segment, _ in reversed(self._segments):
+            plan = changed.get(segment.base_offset) or _plan_of(segment, [KeptBytes(0, segment.size)])
+            if plan.pieces is not None:
+                return plan
+        raise AssertionError("records of a transaction stay in a segment")
 
     def _refuse_to_cut(self, remote: range) -> None:
         remote_text = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in a broker's remote tier"

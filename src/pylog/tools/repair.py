@@ -38,7 +38,8 @@ from pylog.segment.batch_walk import walk
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
 from pylog.tools.partitions import PartitionDirectory, sizes_of, targets
-from pylog.tools.plan import POLICIES, KeptBytes, PartitionPlan, SegmentPlan, plan_partition, segments_of
+from pylog.tools.pieces import KeptBytes, SegmentPlan
+from pylog.tools.plan import OUTCOMES, POLICIES, PartitionPlan, plan_partition, segments_of
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
 
@@ -73,6 +74,7 @@ def repair(
     *,
     execute: bool = False,
     whole: bool = False,
+    lost_markers: str | None = None,
     backup: str | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
@@ -86,6 +88,8 @@ def repair(
         execute: repair. By default only a plan is made; nothing is written or locked.
         whole: with "quarantine", remove all records of the partition, which then continues at its end offset. `path` must be
             one partition.
+        lost_markers: how transactions end whose marker is lost and cannot be read: "commit" or "abort". A marker that can be
+            read is written again. Without it, a partition with transactions that lose their markers is not repaired.
         backup: a new directory for the copies, outside of the log directory; by default next to it.
         fs, clock: the file system and the clock; by default the system's.
 
@@ -113,13 +117,16 @@ def repair(
         raise InvalidArgumentError(f"policy={policy!r} is not one of {', '.join(POLICIES)}")
     if whole and (policy != "quarantine" or len(found) != 1):
         raise InvalidArgumentError(f"whole=True requires policy='quarantine' and one partition; {path} has {len(found)}")
+    if lost_markers not in (None, *OUTCOMES):
+        raise InvalidArgumentError(f"lost_markers={lost_markers!r} is not one of {', '.join(OUTCOMES)}")
+    given = policy, time, whole, lost_markers
     if not execute or not found:
-        return _planned(files, found, policy, time, whole)
+        return _planned(files, found, *given)
     root = found[0].root
     copies = Backup(files, root, backup, time)
     locks = StoreLocks(files, root, time, exclusive=True, timeout_ms=0)
     try:
-        planned = _planned(files, found, policy, time, whole, alone=True)
+        planned = _planned(files, found, *given, alone=True)
         if not planned.plans:
             return planned
         _back_up(files, planned, copies)
@@ -133,18 +140,36 @@ def repair(
 
 
 def _planned(
-    fs: FileSystem, found: list[PartitionDirectory], policy: str, clock: Clock, whole: bool, *, alone: bool = False
+    fs: FileSystem,
+    found: list[PartitionDirectory],
+    policy: str,
+    clock: Clock,
+    whole: bool,
+    lost_markers: str | None,
+    *,
+    alone: bool = False,
 ) -> Repair:
     plans, refused = [], []
     for target in found:
         try:
-            plan = plan_partition(fs, target, policy, clock, whole=whole, alone=alone)
+            plan = plan_partition(fs, target, policy, clock, whole=whole, lost_markers=lost_markers, alone=alone)
+            if alone and plan is not None and lost_markers is None:
+                _check_ends(plan)
             plans += [] if plan is None else [plan]
         except PylogError as error:
             if len(found) == 1:
                 raise
             refused.append(Refused(target, str(error)))
     return Repair(policy, tuple(plans), tuple(refused))
+
+
+def _check_ends(plan: PartitionPlan) -> None:
+    """Raises if transactions lose their markers: an outcome must not be guessed, as the next opening would."""
+    if plan.lost_ends:
+        raise InvalidArgumentError(
+            f"{plan.target.directory}: {plan.lost_ends[0]}; say how such transactions end if their marker cannot be read: "
+            "--lost-markers commit, or --lost-markers abort"
+        )
 
 
 def _back_up(fs: FileSystem, planned: Repair, copies: Backup) -> None:
