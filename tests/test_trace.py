@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import pylog
-import support.archive_scenes  # noqa: F401 - registers its scenes
+import support.archive_scenes
+import support.kernel_scenes  # noqa: F401 - registers its scenes
 from pylog import trace
 from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem

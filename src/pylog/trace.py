@@ -168,6 +168,9 @@ RESTORED: Final = Event("archive", "restored", "Restored a partition from an arc
 POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")
 
 KERNEL_COMPILED: Final = Event("kernels", "compiled", "Compiled a kernel, which was not in the cache")
+COMPILER_REFUSED: Final = Event(
+    "kernels", "refused", "Runs kernels in plain Python, because none can be compiled", logging.WARNING
+)
 
 SPARK_COMMITTED: Final = Event("spark", "committed", "Appended the rows of a Spark job")
 SPARK_RESUMED: Final = Event("spark", "resumed", "Appended the rest of a micro-batch that a dead driver had decided")

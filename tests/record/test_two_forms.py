@@ -153,6 +153,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[door.Kernel]:
     """A kernel that was never compiled, in a process that has done no work."""
     monkeypatch.setattr(WORK, "choice", "auto")
     monkeypatch.setattr(WORK, "records", 0)
+    monkeypatch.setattr(WORK, "refusal", "")
     made = door.Kernel(kernels.first_bad_crc.py_func, kernels.first_bad_crc._signature, True, "pylog.record.pure:first_bad_crc")
     KERNELS.remove(made)
     return made
@@ -214,6 +215,70 @@ def test_a_signal_handler_inside_a_compilation_gets_the_plain_form(fresh: door.K
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (begun, found) == ([0], [0])
+
+
+REFUSALS = (OSError("Could not find/load shared object file"), MemoryError(), ImportError("no numba"))
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_process_without_the_compiler_runs_the_plain_form(
+    fresh: door.Kernel, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A limit of memory (RLIMIT_AS) that is set before the first kernel keeps numba's library from being loaded."""
+    tried: list[int] = []
+
+    def refuse() -> Any:
+        tried.append(1)
+        raise error
+
+    buffer, table = np.zeros(1, np.uint8), np.zeros((COLUMN_COUNT, 1), np.int64)
+    monkeypatch.setattr(fresh, "_compile", refuse)
+    monkeypatch.setattr(WORK, "pays_for", lambda *_: True)
+    assert [fresh(buffer, table, 0, 1) for _ in range(2)] == [0, 0]
+    assert len(tried) == 1  # half an import is not repeated
+
+
+def test_a_process_without_the_compiler_does_not_ask_for_it(fresh: door.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WORK, "refusal", "no memory")
+    monkeypatch.setattr(WORK, "headers", door.HEADERS_AFTER)
+    assert not WORK.pays_for(fresh, COMPILED_AFTER + 1)
+    WORK.add_headers(1)
+
+
+def test_a_kernel_without_a_plain_form_says_what_it_lacks(fresh: door.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WORK, "refusal", "no memory")
+    monkeypatch.setattr(fresh, "_home", None)
+    with pytest.raises(pylog.StorageFailedError, match=r"first_bad_crc cannot be compiled \(no memory\); give the process more"):
+        fresh(np.zeros(1, np.uint8), np.zeros((COLUMN_COUNT, 1), np.int64), 0, 1)
+
+
+LIMITED = """
+import resource, sys
+import pylog
+from pylog.record.kernel import Kernel
+Kernel.in_cache = lambda kernel: True
+with pylog.open(sys.argv[1]) as store:
+    log = store.log("orders")
+    log.read(0)
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + int(sys.argv[2]) * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    print(sum(1 for _ in log.records()))
+print(sum(1 for name in sys.modules if name.startswith("llvmlite")) > 0, "pylog.record.compiled" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS has no limit of address space")
+def test_records_are_read_under_a_limit_of_memory_that_numba_does_not_fit_into(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("orders")
+        for _ in range(3):
+            store.log("orders").append_many([b"x" * 100] * 10_000)
+    environment = os.environ | {"PYLOG_KERNELS": "auto"}
+    program = [sys.executable, "-c", LIMITED, str(tmp_path), "80"]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["30000", "True", "False"], done.stderr
 
 
 def test_a_child_forked_while_another_thread_waits_for_a_plain_form_gets_its_own(fresh: door.Kernel) -> None:

@@ -7,7 +7,6 @@ import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ import pylog
 from pylog import Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
-from pylog.record.kernel import INTERPRETED, kernel
-from pylog.record.signatures import INT64
 from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch, commit_job
 from pylog.staging.intents import Intent, PartitionIntent, write_intent
 from pylog.staging.names import StagingName
@@ -537,16 +534,6 @@ def a_group_without_processes_is_reset(path: Path) -> None:
             consumer.subscribe(["orders"])
             consumer.poll()
         store.group("billing").reset("earliest", scope="orders")
-
-
-def _doubled(number: int) -> int:
-    return 2 * number
-
-
-@scene("KERNEL_COMPILED")
-def a_kernel_is_compiled(_: Path) -> None:
-    nowhere = _doubled.__code__.replace(co_filename="<no file>")  # numba caches no function that is in no file
-    assert INTERPRETED or kernel(INT64(INT64))(FunctionType(nowhere, {})).compile()(21) == 42
 
 
 @scene("SPARK_COMMITTED")

@@ -7,7 +7,8 @@ take a few milliseconds. The compiled form takes over when the work so far would
 * after `COMPILED_AFTER` records in the kernel, if it must be compiled;
 * after `HEADERS_AFTER` headers of records that have many, even in the middle of a call.
 
-A signal handler that interrupts a compilation gets the plain form.
+A signal handler that interrupts a compilation gets the plain form. If numba cannot be loaded, as under a limit of memory, the
+plain forms run for the rest of the process.
 
 Callers do not choose. The environment variable `PYLOG_KERNELS` does: with `compiled` the compiled form runs from the first call
 on, with `python` it never runs.
@@ -29,7 +30,7 @@ from typing import Any, Final, TypeVar
 
 from pylog import trace
 from pylog.clock import SystemClock
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.fs import environment_variable, hold_over_forks
 from pylog.record.kernel_cache import cache_of
 
@@ -72,6 +73,7 @@ class _Work:
         records: the count of records.
         headers: the count of headers of records that have many.
         loader: the identifier of the thread that compiles or loads a kernel; 0 if none does.
+        refusal: why no kernel can be compiled in this process; empty as long as none was refused.
     """
 
     def __init__(self) -> None:
@@ -79,6 +81,7 @@ class _Work:
         self.records = 0
         self.headers = 0
         self.loader = 0
+        self.refusal = ""
 
     def add_headers(self, count: int) -> None:
         """Adds the headers of a record that a plain form reads. Compressed, millions of them take a kilobyte.
@@ -87,7 +90,8 @@ class _Work:
             MoreWorkError: the compiled form must make the call. The plain form has not changed its state.
         """
         self.headers += count
-        if self.headers > HEADERS_AFTER and self.choice == "auto" and self.loader != threading.get_ident():
+        may_compile = self.choice == "auto" and not self.refusal and self.loader != threading.get_ident()
+        if self.headers > HEADERS_AFTER and may_compile:
             raise MoreWorkError
 
     def pays_for(self, kernel: Kernel, records: int) -> bool:
@@ -96,7 +100,7 @@ class _Work:
             return self.choice == "compiled"
         self.records += records
         kernel.records += records
-        if self.records <= CACHED_AFTER:
+        if self.records <= CACHED_AFTER or self.refusal:
             return False
         return kernel.records > COMPILED_AFTER or kernel.is_found()
 
@@ -176,11 +180,20 @@ class Kernel:
             return compiled(*arguments)
         pure = self.pure
         if pure is None or (WORK.pays_for(self, getattr(pure, "work", _one_record)(*arguments)) and not self._is_in_handler()):
-            return self.compile()(*arguments)
+            return self._compiled_or(pure)(*arguments)
         try:
             return pure(*arguments)
         except MoreWorkError:
-            return self.compile()(*arguments)
+            return self._compiled_or(pure)(*arguments)
+
+    def _compiled_or(self, pure: Any) -> Any:
+        """Returns the compiled form; the plain one if the compiler cannot be loaded and the user has not asked for it."""
+        try:
+            return self.compile()
+        except StorageFailedError:
+            if pure is None or WORK.choice == "compiled":
+                raise
+            return pure
 
     def _is_in_handler(self) -> bool:
         """Returns whether this is a signal handler that interrupted a compilation: numba cannot begin another one inside it."""
@@ -196,16 +209,31 @@ class Kernel:
         return self._pure
 
     def compile(self) -> Any:
-        """Compiles the kernel, or loads it from numba's cache: once, even if several threads call it first at the same moment."""
+        """Compiles the kernel, or loads it from numba's cache: once, even if several threads call it first at the same moment.
+
+        Raises:
+            StorageFailedError: the process has not enough memory for it, or numba cannot be loaded. It is not tried again: an
+                import that failed half way leaves parts that the next one would trip over.
+        """
         try:
             with _LOADING:
                 outer, WORK.loader = WORK.loader, threading.get_ident()
                 try:
-                    return self._compiled or self._compile()
+                    return self._compiled or self._compile_or_refuse()
                 finally:
                     WORK.loader = outer
         finally:
             trace.write_queued()
+
+    def _compile_or_refuse(self) -> Any:
+        if not WORK.refusal:
+            try:
+                return self._compile()
+            except (ImportError, OSError, MemoryError) as error:
+                WORK.refusal = str(error) or type(error).__name__
+                trace.later(trace.COMPILER_REFUSED, kernel=self.__name__, reason=WORK.refusal)
+        message = f"the kernel {self.__name__} cannot be compiled ({WORK.refusal})"
+        raise StorageFailedError(f"{message}; give the process more memory, or install numba again, and start it again")
 
     def _compile(self) -> Any:
         """Compiles the kernel. numba's cache compares only the kernel's own file, so the kernel's name depends on the other
