@@ -239,6 +239,31 @@ def test_a_store_whose_opening_was_cancelled_is_closed(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_cancelled_call_that_fails_later_is_no_forgotten_error(tmp_path: Path) -> None:
+    forgotten: list[Any] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: forgotten.append(context))
+        async with pylog.aio.open(tmp_path / "d") as store:
+            begun, release = threading.Event(), threading.Event()
+
+            def fail(_: pylog.Store) -> None:
+                begun.set()
+                release.wait(10)
+                raise pylog.ClosedError("too late")
+
+            call = asyncio.ensure_future(store.run(fail))
+            await asyncio.to_thread(begun.wait, 10)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            release.set()
+        gc.collect()
+
+    run(work())
+    assert forgotten == []
+
+
 def test_a_close_does_not_wait_for_calls_that_keep_all_threads_busy(tmp_path: Path) -> None:
     async def work() -> None:
         store = await pylog.aio.open(tmp_path / "d")

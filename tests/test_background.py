@@ -241,7 +241,7 @@ def test_a_task_that_got_no_thread_is_not_taken_for_one_that_runs(
 ) -> None:
     unable_to_start_threads(monkeypatch)
     task = Counter()
-    with pytest.raises(RuntimeError, match="can't start new thread"):
+    with pytest.raises(pylog.StorageFailedError, match="can't start new thread"):
         background.every("task", 1, task)
     background.every("task", 1, task)
     task.wait_for(2)
@@ -250,7 +250,7 @@ def test_a_task_that_got_no_thread_is_not_taken_for_one_that_runs(
 def test_a_client_that_never_had_a_thread_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     unable_to_start_threads(monkeypatch)
     background = Background()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(pylog.StorageFailedError):
         background.every("task", 1, Counter())
     background.end()
 
@@ -275,7 +275,7 @@ def test_an_append_that_no_thread_would_flush_is_refused_and_the_next_one_is_flu
     with pylog.open(tmp_path, durability=pylog.Durability.INTERVAL(1)) as store:
         store.create_topic("t")
         log = store.log("t")
-        with pytest.raises(RuntimeError):
+        with pytest.raises(pylog.StorageFailedError, match="end some, or raise its limit"):
             log.append(b"x")
         assert log.append(b"y") == 0
         flushed = Counter()
@@ -288,10 +288,10 @@ def test_a_store_whose_tick_gets_no_thread_is_not_opened_and_keeps_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unable_to_start_threads(monkeypatch)
-    with pytest.raises(RuntimeError) as kept:
+    with pytest.raises(pylog.StorageFailedError) as kept:
         pylog.open(tmp_path, tick_interval_ms=1)
     pylog.open(tmp_path, exclusive=True).close()
-    assert kept.value.args == ("can't start new thread",)  # whose traceback keeps what was half made
+    assert "can't start new thread" in str(kept.value)  # whose traceback keeps what was half made
 
 
 def test_a_store_closes_its_logs_and_locks_when_its_background_does_not_end(

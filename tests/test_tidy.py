@@ -60,7 +60,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("index",),
     ("options", "snapshot"),
     ("record",),
-    ("awaitables", "background", "client_thread", "dropping", "loopback", "notebook", "serializers", "skipped"),
+    ("awaitables", "background", "client_thread", "dropping", "loopback", "notebook", "serializers", "skipped", "threads"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace", "urls"),
 )
 LEAVES, EDGES = LAYERS[-1], (*LAYERS[0], *LAYERS[1])

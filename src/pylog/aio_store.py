@@ -14,6 +14,7 @@ from pylog.aio_log import AsyncLog
 from pylog.aio_threads import InThreads, StoreThreads, in_thread
 from pylog.client_thread import result_of, without_stop_iteration
 from pylog.store import Store
+from pylog.threads import submitted
 
 P = ParamSpec("P")
 
@@ -84,7 +85,7 @@ class Opening(Generic[S]):
 
     async def _open(self) -> S:
         pool = ThreadPoolExecutor(1, thread_name_prefix="pylog-aio-store")
-        opened = pool.submit(without_stop_iteration, self._opened)
+        opened = submitted(pool, functools.partial(without_stop_iteration, self._opened))
         pool.shutdown(wait=False)
         try:
             return self._wrap(await result_of(opened))

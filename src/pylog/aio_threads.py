@@ -16,6 +16,7 @@ from weakref import finalize
 from pylog.client_thread import ClientThread, result_of, without_stop_iteration
 from pylog.errors import ClosedError
 from pylog.fs import on_fork
+from pylog.threads import submitted
 
 T = TypeVar("T")
 Of = TypeVar("Of")
@@ -44,13 +45,13 @@ class StoreThreads:
         """
         if self._end is not None:
             raise ClosedError("the store is closed; open it again")
-        return await result_of(self._pool.submit(without_stop_iteration, call))
+        return await result_of(submitted(self._pool, functools.partial(without_stop_iteration, call)))
 
     async def end(self, call: Callable[[], object]) -> None:
         """Makes the last call, in a new thread: the others may be busy. A second `end` waits for it."""
         if self._end is None:
             last = ThreadPoolExecutor(1, thread_name_prefix="pylog-aio-store")
-            self._end = last.submit(without_stop_iteration, call)
+            self._end = submitted(last, functools.partial(without_stop_iteration, call))
             for pool in (self._pool, last):
                 pool.shutdown(wait=False)  # pending calls are still made
         await result_of(self._end)

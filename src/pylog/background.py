@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final
 
 from pylog import trace
-from pylog.errors import PylogError
+from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import on_fork, process_id
+from pylog.threads import NO_THREAD, no_thread, started
 
 LOGGER = logging.getLogger("pylog")
 _LONGEST_NAP_S: Final = 3600.0  # the system's timed waits have a limit; for a later task the thread waits again
@@ -165,13 +166,16 @@ class _Thread:
         """Starts the thread, and returns when it runs.
 
         Raises:
-            RuntimeError, MemoryError: the system cannot start another thread.
+            StorageFailedError: the system cannot start another thread.
         """
         if self._thread.ident is not None:
             return
         is_done, failed = allocate_lock(), list[Exception]()
         is_done.acquire()
-        start_new_thread(self._start, (is_done, failed))
+        try:
+            start_new_thread(self._start, (is_done, failed))
+        except NO_THREAD as error:
+            raise no_thread(error) from error
         is_done.acquire()
         if failed:
             raise failed[0]
@@ -180,8 +184,8 @@ class _Thread:
         try:
             with self._turn:
                 if self._thread.ident is None:
-                    self._thread.start()
-        except (RuntimeError, MemoryError) as error:
+                    started(self._thread)
+        except StorageFailedError as error:
             failed.append(error)
         finally:
             is_done.release()

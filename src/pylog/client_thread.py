@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from pylog.errors import ClosedError
 from pylog.fs import on_fork
+from pylog.threads import submitted
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class ClientThread:
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Queues a call after the earlier ones."""
         self.check_open()
-        made = self._last = self._pool.submit(without_stop_iteration, call)
+        made = self._last = submitted(self._pool, partial(without_stop_iteration, call))
         made.add_done_callback(self._forget)  # the future refers to the result and the event loop
         return made
 
@@ -98,5 +100,18 @@ def without_stop_iteration(call: Callable[[], T]) -> T:
 
 
 async def result_of(call: Future[T]) -> T:
-    """Awaits a call in another thread. Cancelling the waiter does not cancel the call."""
-    return await asyncio.shield(asyncio.wrap_future(call))
+    """Awaits a call in another thread. Cancelling the waiter does not cancel the call.
+
+    A later error of the call counts as retrieved then, so that asyncio does not log it as forgotten.
+    """
+    answer = asyncio.wrap_future(call)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        answer.add_done_callback(_take)
+        raise
+
+
+def _take(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()

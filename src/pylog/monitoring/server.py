@@ -18,6 +18,7 @@ from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.loopback import is_loopback
 from pylog.monitoring.requests import MEDIA_TYPES, Answer, RequestError, ScrapeRequest, head_of, wanted_format
+from pylog.threads import started
 
 _LONGEST_REQUEST: Final = 8 << 10  # bytes
 _MOST_CONNECTIONS: Final = 64
@@ -61,7 +62,7 @@ class MetricsServer:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._ending, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="pylog-metrics", daemon=True)
-        self._thread.start()
+        started(self._thread, self._release)
 
     def __repr__(self) -> str:
         return f"MetricsServer({self.url!r})"
@@ -90,10 +91,13 @@ class MetricsServer:
             while self._step():
                 pass
         finally:
-            for each in (*self._clients, self._listener, self._ending, self._wake):
-                each.close()
-            self._clients.clear()
-            self._selector.close()
+            self._release()
+
+    def _release(self) -> None:
+        for each in (*self._clients, self._listener, self._ending, self._wake):
+            each.close()
+        self._clients.clear()
+        self._selector.close()
 
     def _step(self) -> bool:
         """Handles what has arrived. Returns False once the server is closed."""

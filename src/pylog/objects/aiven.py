@@ -29,6 +29,7 @@ from pylog.record.compression import decompress_into
 from pylog.record.format import CODEC_ZSTD
 from pylog.record.primitives import Reader, parsing
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX
+from pylog.threads import submitted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -69,8 +70,9 @@ class AivenTier:
         stems = [key.removesuffix(RSM_MANIFEST) for key in keys if key.endswith(RSM_MANIFEST)]
         stems = sorted(stem for stem in stems if stem + LOG in keys)
         with ThreadPoolExecutor(_THREADS, "pylog-manifests") as pool:
-            found = pool.map(self._listed, stems)
-            return [segment for segment in found if segment is not None]
+            listed = [submitted(pool, partial(self._listed, stem)) for stem in stems]
+            found = [each.result() for each in listed]
+        return [segment for segment in found if segment is not None]
 
     def _listed(self, stem: str) -> TierSegment | None:
         manifest = AivenSegment(self._objects, stem, self._keys).manifest

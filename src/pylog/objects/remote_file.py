@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, NoReturn, Protocol
 from weakref import ref
 
@@ -18,6 +19,7 @@ from pylog import limits
 from pylog.errors import StorageFailedError
 from pylog.fs import File, on_fork, process_id
 from pylog.objects.ranges import RangeSource
+from pylog.threads import started
 
 LogBytes = memoryview | bytes
 
@@ -36,15 +38,22 @@ class _Readers:
         self._threads: set[threading.Thread] = set()
 
     def submit(self, call: Callable[[], LogBytes]) -> Future[LogBytes]:
-        """Runs a call in one of the threads. Starting one costs little beside a request."""
+        """Runs a call in one of the threads. Starting one costs little beside a request. Where none starts, this one reads."""
         future: Future[LogBytes] = Future()
         with self._guard:
             self._waiting.append((future, call))
             if len(self._threads) < limits.REMOTE_THREADS:
-                thread = threading.Thread(target=self._read, name="pylog-objects")
-                thread.start()
-                self._threads.add(thread)  # the thread needs the guard before it can end
+                self._begin_another()
+            has_reader = bool(self._threads)
+        if not has_reader:
+            self._read()
         return future
+
+    def _begin_another(self) -> None:
+        thread = threading.Thread(target=self._read, name="pylog-objects")
+        with suppress(StorageFailedError):  # those that run read the block, or the caller does
+            started(thread)
+            self._threads.add(thread)  # the thread needs the guard before it can end
 
     def _read(self) -> None:
         while True:

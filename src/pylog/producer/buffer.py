@@ -24,6 +24,7 @@ from pylog.producer.failures import DeliveryFailures
 from pylog.producer.future import FutureRecordMetadata, Outcome, by_route, call_back, details_of, key_of, settle, value_of
 from pylog.producer.sizes import RECORD_CHARGE, charge
 from pylog.producer.waiting import Waiting, waitable
+from pylog.threads import started
 
 NEVER: Final = 1 << 62
 
@@ -231,7 +232,7 @@ class RecordAccumulator:
     def start(self, run: Callable[[], None]) -> None:
         """Starts the sender's thread."""
         self.waiting.sender = threading.Thread(target=run, name="pylog-producer", daemon=True)
-        self.waiting.sender.start()
+        started(self.waiting.sender)
 
     def take(self) -> list[FutureRecordMetadata]:
         """Waits for records and takes some of them, in order. Returns none if the buffer is closed and empty."""

@@ -12,6 +12,7 @@ from pylog.groups.observer import GroupObserver
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import TopicPartition
+from pylog.threads import started
 from pylog.topics.topic import Topic
 from pylog.ui.observation import GroupSeen, Observation, PartitionSeen, Reading, SegmentSeen, TopicSeen
 from pylog.ui.taking import group_seen, observed, topic_seen
@@ -48,7 +49,7 @@ class Beginning:
         self._shown = threading.Event()  # something is known
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pylog-ui-beginning", daemon=True)
-        self._thread.start()
+        started(self._thread)
 
     @property
     def is_done(self) -> bool:

@@ -8,6 +8,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Collection
+from functools import partial
 from typing import Final, Self
 
 import uvicorn
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.fs.unix_socket import private_listener, remove_listener
 from pylog.loopback import is_loopback
+from pylog.threads import started
 from pylog.ui.app import made_application
 from pylog.ui.changes import OpenForWriting
 from pylog.ui.security import LOCAL
@@ -113,11 +115,16 @@ class WindowServer:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), name="pylog-ui", daemon=True)
-        self._thread.start()
+        started(self._thread, partial(self._release, listener))
 
     def _run(self, listener: socket.socket) -> None:
-        with listener:
+        try:
             self._server.run(sockets=[listener])
+        finally:
+            self._release(listener)
+
+    def _release(self, listener: socket.socket) -> None:
+        listener.close()
         if self._uds is not None:
             remove_listener(self._uds)
 

@@ -10,6 +10,7 @@ from pylog.errors import IllegalStateError, PylogError
 from pylog.log.checking.report import HARMLESS
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager
+from pylog.threads import started
 
 _RATE: Final = 500 << 20  # bytes a second: the disk stays usable for others
 _ENDING_S: Final = 5.0
@@ -73,7 +74,7 @@ class Verifying:
             self._stop.clear()
             self._now = Verified("running", begun_ms=self._manager.clock.now_ms())
             self._thread = threading.Thread(target=self._run, name="pylog-ui-verify", daemon=True)
-            self._thread.start()
+            started(self._thread)
 
     def stop(self) -> None:
         """Stops the verification that runs, if any, and waits until it has ended."""

@@ -304,8 +304,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="stop_iteration_ends_a_call",
         file="pylog/client_thread.py",
-        text="        made = self._last = self._pool.submit(without_stop_iteration, call)",
-        replacement="        made = self._last = self._pool.submit(call)",
+        text="submitted(self._pool, partial(without_stop_iteration, call))",
+        replacement="submitted(self._pool, call)",
         tests=("tests/test_coroutines.py::test_stop_iteration_of_a_listener_ends_the_call",),
         why="A StopIteration of a listener makes a call of AsyncConsumer wait forever.",
     ),

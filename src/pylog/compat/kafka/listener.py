@@ -10,6 +10,7 @@ from typing import Any
 
 from pylog.consumer.listener import ConsumerRebalanceListener as NativeListener
 from pylog.record.types import TopicPartition
+from pylog.threads import started
 
 
 class ConsumerRebalanceListener(ABC):
@@ -113,7 +114,7 @@ def _run_elsewhere(made: Coroutine[Any, Any, Any]) -> None:
             failed.append(error)
 
     thread = threading.Thread(target=run, name="pylog-listener")
-    thread.start()
+    started(thread)
     thread.join()
     if failed:
         raise failed[0]
