@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from pylog.clock import Clock
 from pylog.config import TopicConfig
@@ -24,15 +24,13 @@ from pylog.offsets.store import offset_store
 from pylog.open_clients import OpenClients
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
+from pylog.topics.signs import ARCHIVE_SETTINGS
 from pylog.upkeep import Upkeep
 
 if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.archive.tiers import Tiers
     from pylog.groups.admin import Group
     from pylog.transactions.admin import TransactionAdmin
-
-
-ARCHIVE_SETTINGS: Final = "pylog-archive.json"
 
 
 class StoreParts:

@@ -1,10 +1,11 @@
-"""Recognises URLs of object stores."""
+"""Recognises URLs of object stores, and makes those of directories."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CLOUDS: Final = ("s3", "gs", "az")
+_FILE: Final = "file://"
 
 
 def is_url(path: object) -> bool:
@@ -15,3 +16,34 @@ def is_url(path: object) -> bool:
     """
     scheme, colon, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
     return bool(colon) and scheme in (*CLOUDS, "file")
+
+
+def directory_url(path: str) -> str:
+    """Returns the URL of a directory. Opening it leads there again, whatever characters the path has.
+
+    >>> directory_url("/a b/#1")
+    'file:///a%20b/%231'
+    """
+    from urllib.parse import quote  # most stores have no archive
+
+    return _FILE + quote(path, errors="surrogateescape")
+
+
+def directory_of(url: str) -> str:
+    """Returns the directory of a `file://` URL without a host, escaped or not.
+
+    >>> directory_of("file:///a%20b"), directory_of("file:///a b")
+    ('/a b', '/a b')
+    """
+    from urllib.parse import unquote  # as in `directory_url`
+
+    return unquote(url.removeprefix(_FILE), errors="surrogateescape")
+
+
+def escaped(url: str) -> str:
+    """Returns a URL as an object store shows it. An earlier pylog kept that of a directory without escapes.
+
+    >>> escaped("file:///a b"), escaped("s3://a b")
+    ('file:///a%20b', 's3://a b')
+    """
+    return directory_url(directory_of(url)) if url.startswith(_FILE) else url

@@ -13,6 +13,7 @@ from pylog.archive.verifying import verify_archive
 from pylog.errors import InvalidArgumentError, ObjectStoreError, UnknownTopicOrPartitionError
 from pylog.objects import open_objects
 from pylog.testing import MemoryFileSystem
+from pylog.topics.signs import ARCHIVE_SETTINGS
 from support.objects import BEFORE, MemoryObjects, every_url
 
 ARCHIVES = """
@@ -42,6 +43,45 @@ def test_an_archive_inside_the_store_is_refused(tmp_path: Path, inside: str) -> 
         store.archive(str(tmp_path / "shop-archive"))
     with pytest.raises(InvalidArgumentError, match="is inside the store"):
         pylog.open(tmp_path / "other", archive=str(tmp_path / "other" / "x"))
+
+
+def test_a_restored_archive_without_topics_is_a_directory_that_opens(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "store") as store:
+        store.archive(str(tmp_path / "archive"))
+    pylog.restore(str(tmp_path / "archive"), tmp_path / "restored")
+    with pylog.open(tmp_path / "restored") as store:
+        store.create_topic("orders")
+        assert store.log("orders").append(b"paid") == 0
+
+
+ODD_NAMES = ("a b", "a#b", "a?b", "100%", "%2e%2e", "new\nline", "caf\u00e9", "\udcff")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_an_archive_in_a_directory_of_any_name_is_found_again(tmp_path: Path, name: str) -> None:
+    """The settings of a store keep the URL: without escapes, archived records could not be read after the next opening."""
+    shop, archive = tmp_path / "shop", tmp_path / name
+    with pylog.open(shop, archive=str(archive)) as store:
+        store.create_topic("orders", remote_storage_enable=True, segment_bytes=300, local_retention_bytes=400, retention_ms=-1)
+        for number in range(20):
+            store.log("orders").append(b"%d" % number * 50)
+        store.tick()
+        assert store.log("orders").local_start_offset > 10
+    with pylog.open(shop) as store:
+        assert [record.offset for record in store.log("orders").records()] == list(range(20))
+    pylog.open(shop, archive=archive.as_uri()).close()
+    assert pylog.read_table(archive.as_uri(), "orders").num_rows > 10
+    with pytest.raises(pylog.IllegalStateError, match="the archive of"):
+        pylog.open(shop, archive=str(tmp_path / "other"))
+
+
+def test_an_archive_whose_url_was_kept_without_escapes_is_the_same_one(tmp_path: Path) -> None:
+    shop, archive = tmp_path / "shop", tmp_path / "a b"
+    pylog.open(shop, archive=str(archive)).close()
+    settings = shop / ARCHIVE_SETTINGS
+    settings.write_text(settings.read_text().replace("a%20b", "a b"))
+    pylog.open(shop).close()
+    pylog.open(shop, archive=str(archive)).close()
 
 
 @pytest.mark.slow

@@ -37,4 +37,5 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import": the reason
     "pylog.open_clients -> pylog.transactions.snapshots": "as the consumer",
     "pylog.open_clients -> pylog.producer.core": "as the consumer",
     "pylog.open_clients -> pylog.producer.producer": "as the consumer",
+    "pylog.urls -> urllib.parse": "only stores with an archive need it",
 }

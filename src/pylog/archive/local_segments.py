@@ -44,14 +44,14 @@ def local_segments(state: LogState, manifest: Manifest | None) -> list[LocalSegm
     named = {} if manifest is None else {segment.base_offset: segment.digest for segment in manifest.segments}
     return [
         LocalSegment(
-            base, state.end_of(segment), segment.size, named.get(base) if segment.vouched is not None else _digest(segment)
+            base, state.end_of(segment), segment.size, named.get(base) if segment.vouched is not None else known_digest(segment)
         )
         for base, segment in state.segments
         if segment is not state.active
     ]
 
 
-def _digest(segment: LogSegment) -> int | None:
+def known_digest(segment: LogSegment) -> int | None:
     """Returns the digest of a sealed segment: from its seal, else from its batch headers; None if damage hides it."""
     try:
         seal = read_seal(segment.fs, segment)

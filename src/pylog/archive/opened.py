@@ -8,6 +8,7 @@ from pylog.fs import resolved
 from pylog.log_manager import LogManager
 from pylog.objects.objects import ObjectStore
 from pylog.objects.opening import open_objects
+from pylog.urls import directory_of
 
 _REQUESTS = ("get_range", "get", "put_new", "put_if", "head", "delete", "list")
 
@@ -40,7 +41,7 @@ def own_settings(manager: LogManager, url: str) -> ArchiveSettings:
     Raises:
         InvalidArgumentError: the archive is inside the store's directory, where its directories may pass for partitions.
     """
-    root, archive = resolved(manager.path), resolved(url.removeprefix("file://"))
+    root, archive = resolved(manager.path), resolved(directory_of(url))
     if url.startswith("file://") and f"{archive}/".startswith(f"{root}/"):
         message = f"the archive {url} is inside the store {manager.path}, and is lost with it; give a place outside"
         raise InvalidArgumentError(message, path=manager.path)

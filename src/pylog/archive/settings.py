@@ -13,8 +13,9 @@ from pylog import limits
 from pylog.directory.documents import decoded
 from pylog.errors import CorruptionError, IllegalStateError, StorageFailedError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
+from pylog.topics.signs import ARCHIVE_SETTINGS
+from pylog.urls import escaped
 
-SETTINGS: Final = "pylog-archive.json"
 RESTORING: Final = "pylog-restore.json"  # in a directory whose restore is not finished
 
 
@@ -58,9 +59,12 @@ PLANS: Final = FileKind("the plan of a restore", _any_bytes, at_most(limits.META
 
 def read_settings(fs: FileSystem, root: str) -> ArchiveSettings | None:
     """Reads the settings of a directory; None if it was never archived. Raises CorruptionError if they are damaged."""
-    path = join(root, SETTINGS)
+    path = join(root, ARCHIVE_SETTINGS)
     data = KNOWN.fetch(fs, path)
-    return None if data is None else KNOWN.parsed(data, path)
+    if data is None:
+        return None
+    found = KNOWN.parsed(data, path)
+    return msgspec.structs.replace(found, url=escaped(found.url))
 
 
 def check_restored(fs: FileSystem, root: str) -> None:
@@ -99,4 +103,4 @@ def settings_of(fs: FileSystem, root: str, url: str) -> ArchiveSettings:
 
 def write_settings(fs: FileSystem, root: str, settings: ArchiveSettings) -> None:
     """Replaces the settings."""
-    write_atomically(fs, root, SETTINGS, msgspec.json.format(msgspec.json.encode(settings), indent=1) + b"\n")
+    write_atomically(fs, root, ARCHIVE_SETTINGS, msgspec.json.format(msgspec.json.encode(settings), indent=1) + b"\n")

@@ -25,6 +25,7 @@ import msgspec
 
 from pylog import trace
 from pylog.archive.archiving import commit_topics
+from pylog.archive.local_segments import known_digest
 from pylog.archive.tiers import PartitionTier, with_start
 from pylog.archive.uploader import Candidate, Content, content_of, delete_objects, upload
 from pylog.config import TopicConfig
@@ -117,10 +118,10 @@ class TieredPartition:
         """Uploads the first missing segment and commits it. Under the lock of uploads."""
         with self._tier.locked().entered():
             manifest, taken = self._tier.newest()
-            if manifest is not None:
-                self._tier.note(manifest)
         state = self._log.snapshot(committed=True, wait=True)
         self._check_same(local_state(state), manifest)
+        if manifest is not None:
+            self._tier.note(manifest)
         found = [Candidate(*each) for each in archivable(state, self._archived_end())]
         if not found:
             return False
@@ -149,16 +150,30 @@ class TieredPartition:
             return segment in self._tier.commit(add).segments
 
     def _check_same(self, local: LogState, manifest: Manifest | None) -> None:
-        """Refuses an archive whose segments differ from the local ones: a copy of the directory has continued it."""
-        for segment in () if manifest is None else manifest.segments:
+        """Refuses an archive whose segments differ from the local ones: a copy of the directory has continued it.
+
+        Logs that differ go on differing, so of the segments in both only the last one's content is compared, by its digest.
+        """
+        shared = [each for each in (manifest.segments if manifest is not None else ()) if each.end_offset > local.start_offset]
+        for segment in shared:
             mine = _counterpart(local, segment)
-            overlaps = segment.end_offset > local.start_offset
-            if overlaps and (mine is None or (local.end_of(mine), mine.size) != (segment.end_offset, segment.size)):
-                message = (
-                    f"{self._tier.objects.url} was archived by another copy of this store: {self._tier.key.topic}-"
-                    f"{self._tier.key.partition} has other records there from offset {segment.base_offset} on"
-                )
-                raise IllegalStateError(f"{message}; give this copy another URL", path=self._tier.directory)
+            if mine is None or (local.end_of(mine), mine.size) != (segment.end_offset, segment.size):
+                raise self._diverged(segment)
+        if shared:
+            self._check_content(local, shared[-1])
+
+    def _check_content(self, local: LogState, segment: RemoteSegment) -> None:
+        """Refuses an archived segment whose records are not those of the local one, if there is one."""
+        mine = _counterpart(local, segment)
+        if mine is not None and known_digest(mine) not in (None, segment.digest):  # None: damage hides it
+            raise self._diverged(segment)
+
+    def _diverged(self, segment: RemoteSegment) -> IllegalStateError:
+        message = (
+            f"{self._tier.objects.url} was archived by another copy of this store: {self._tier.key.topic}-"
+            f"{self._tier.key.partition} has other records there from offset {segment.base_offset} on"
+        )
+        return IllegalStateError(f"{message}; give this copy another URL", path=self._tier.directory)
 
     # ---- the local tier ------------------------------------------------------------------------------------------------------
 
@@ -175,16 +190,20 @@ class TieredPartition:
             newest, _ = self._tier.newest()
             if newest is None:
                 return 0
-            self._tier.note(newest)
             planned = sum(each.segments for each in plan(local_state(self._log.snapshot())))
             checked = self._checked(newest, planned)
+            self._tier.note(newest)
             last = partial(retirements, manifest=checked, config=self._config, now_ms=now_ms)
             count = self._log.tiers.retire(last)
             self._tier.retired_segments += count
             return count
 
     def _checked(self, manifest: Manifest, count: int) -> Manifest:
-        """Returns a manifest with the first segments whose objects are there, in full size: others are not deleted locally."""
+        """Returns a manifest with the first segments whose objects are there, in full size: others are not deleted locally.
+
+        Raises:
+            CorruptionError: an object is not there, or not whole. IllegalStateError: it has other records than the local segment.
+        """
         local = local_state(self._log.snapshot())
         sound: list[RemoteSegment] = []
         for segment in manifest.segments:
@@ -192,6 +211,7 @@ class TieredPartition:
                 continue
             if len(sound) == count:
                 break
+            self._check_content(local, segment)
             archived = segment_key(self._tier.partition(), segment.base_offset, segment.segment_id, LOG)
             found = self._tier.objects.head(archived)
             if found is None or found.size != segment.size:

@@ -9,6 +9,7 @@ from pylog.errors import ObjectConflictError, ObjectExistsError, ObjectNotFoundE
 from pylog.fs import join, object_files
 from pylog.objects.block_cache import BlockCache
 from pylog.objects.objects import Data, ObjectInfo, check_key, failed
+from pylog.urls import directory_url
 
 
 class DirectoryObjects:
@@ -25,7 +26,7 @@ class DirectoryObjects:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.url = f"file://{path}"
+        self.url = directory_url(path)
 
     def __repr__(self) -> str:
         return f"<DirectoryObjects {self.url}>"

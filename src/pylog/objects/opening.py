@@ -84,7 +84,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
             f"the URL {_shown(url)} must have no user, password, query or fragment; give credentials apart"
         )
     if parts.scheme == "file":
-        return _directory(url, parts.netloc, unquote(parts.path))
+        return _directory(url, parts.netloc, unquote(parts.path, errors="surrogateescape"))
     if not parts.netloc:
         raise InvalidArgumentError(f"the URL {url} has no bucket: write {parts.scheme}://bucket/prefix")
     prefix = parts.path.strip("/")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pylog import limits
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
-from pylog.urls import is_url
+from pylog.urls import directory_url, is_url
 
 T = TypeVar("T")
 Parse = Callable[[str, str], T]  # (name of the option, its value) -> the parsed value
@@ -150,7 +150,7 @@ def _local(name: str, path: str) -> str:
     from pylog.fs import OsFileSystem  # most reads need none of both here
     from pylog.objects.opening import is_archive
 
-    return f"file://{uri[2]}" if is_archive(OsFileSystem(), uri[2]) else uri[2]
+    return directory_url(uri[2]) if is_archive(OsFileSystem(), uri[2]) else uri[2]
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG
 
 META_PROPERTIES: Final = "meta.properties"  # which broker it is; in its directories only
+ARCHIVE_SETTINGS: Final = "pylog-archive.json"  # the only file that a restore of an archive without topics makes
 _CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, HIGH_WATERMARK)
-_SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, CLEAN_SHUTDOWN, KAFKA_LOCK, PYLOG_LOCK, *_CHECKPOINTS})
+_SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, ARCHIVE_SETTINGS, CLEAN_SHUTDOWN, KAFKA_LOCK, PYLOG_LOCK, *_CHECKPOINTS})
 
 
 _OF_THE_SYSTEM: Final = frozenset(

@@ -16,6 +16,14 @@ ARCHIVE: Final[tuple[Mutant, ...]] = (
         why="Damage becomes part of the backup, and its sound copy may be deleted.",
     ),
     Mutant(
+        name="the_url_of_a_directory_has_no_escapes",
+        file="pylog/urls.py",
+        text='    return _FILE + quote(path, errors="surrogateescape")\n',
+        replacement="    return _FILE + path\n",
+        tests=("tests/objects/test_archive_places.py::test_an_archive_in_a_directory_of_any_name_is_found_again['a#b']",),
+        why="After the next opening, records that are only in the archive cannot be read.",
+    ),
+    Mutant(
         name="an_archive_takes_any_store",
         file="pylog/archive/archiving.py",
         text="newest.document.store_id != self._settings.store_id",

@@ -10,6 +10,14 @@ _TESTS: Final = "tests/objects/test_tiering.py::"
 
 TIERING: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_local_segment_is_deleted_if_its_size_is_archived",
+        file="pylog/archive/tiering.py",
+        text="            self._check_content(local, segment)\n            archived = ",
+        replacement="            archived = ",
+        tests=("tests/objects/test_tiered_copies.py::test_a_copy_beside_its_original_loses_no_record[sc]",),
+        why="A copy of a directory loses acknowledged records if its original has archived others of the same size.",
+    ),
+    Mutant(
         name="a_local_segment_is_deleted_without_a_check_of_its_object",
         file="pylog/archive/tiering.py",
         text="            if found is None or found.size != segment.size:\n",
