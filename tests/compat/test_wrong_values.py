@@ -64,6 +64,12 @@ VALUES: Final = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _no_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Keeps lines with half of a surrogate pair out of reports, which pytest-xdist cannot send between processes."""
+    caplog.set_level("CRITICAL", "pylog")
+
+
 @pytest.fixture
 def servers() -> Servers:
     return {"bootstrap_servers": CONFIG["bootstrap_servers"]}
