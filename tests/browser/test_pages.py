@@ -226,6 +226,16 @@ def test_new_records_come_in_on_top_and_wait_while_the_reader_reads(window: Wind
     tab.close()
 
 
+def test_a_page_whose_window_does_not_answer_says_that_it_is_old(window: Window) -> None:
+    with window.store.serve_ui(port=0) as server:
+        tab = window._replace(url=server.url).tab()
+        page = tab.go("/groups")
+        page.wait_for_selector(".asof:has-text('as of')")
+        assert page.locator(":text('not refreshed')").count() == 0
+    page.wait_for_selector(".asof:has-text('not refreshed')")
+    tab.close()
+
+
 def test_a_verification_is_started_and_shows_its_result(window: Window) -> None:
     tab = window.tab()
     page = tab.go("/health")

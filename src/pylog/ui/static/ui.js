@@ -12,18 +12,27 @@ async function fetched(address) {
 
 // ---- refreshing -------------------------------------------------------------------------------------------------------------
 
+const OLD = " · not refreshed";
+
+function sayOld() {
+  const time = main.querySelector(".asof");
+  if (time && !time.textContent.endsWith(OLD)) time.textContent += OLD;
+}
+
 async function refresh() {
   if (!document.hidden && !isReading()) {
     try {
       const found = (await fetched(location.href))?.querySelector("main");
-      if (found && !isReading()) {
+      if (!found) {
+        sayOld();
+      } else if (!isReading()) {
         const open = [...main.querySelectorAll("details")].map((each) => each.open);
         main.replaceChildren(...found.childNodes);
         main.querySelectorAll("details").forEach((each, number) => { each.open = open[number] ?? false; });
         main.dataset.live = found.dataset.live;
       }
     } catch {
-      // The window has ended, or the machine slept: the next turn tries again.
+      sayOld();  // the window has ended, or the machine slept: the next turn tries again
     }
   }
   setTimeout(refresh, Number(main.dataset.live));
