@@ -61,6 +61,7 @@ NO_SEQUENCE: Final = -1
 # Control records: storage-format 1.8.2.
 CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
+LARGEST_MARKER: Final = 100  # bytes of a batch, rounded up: Kafka's markers have 78
 
 # The rows of the table that `scan_batches` fills, with one column per batch (record/batch.py). All int64.
 POSITION: Final = 0  # position of the batch in the buffer, bytes

@@ -14,6 +14,10 @@ from pylog.record.format import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_ABORT,
+    CONTROL_BIT,
+    CONTROL_COMMIT,
     COUNT,
     CRC,
     CRC_BAD,
@@ -21,6 +25,7 @@ from pylog.record.format import (
     CRC_STATE,
     CRC_UNCHECKED,
     HEADER_SIZE,
+    LARGEST_MARKER,
     LAST_OFFSET,
     LEADER_EPOCH,
     LOG_APPEND_TIME_BIT,
@@ -31,6 +36,7 @@ from pylog.record.format import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     SIZE,
+    TRANSACTIONAL_BIT,
 )
 from pylog.record.kernel import inlined, kernel
 from pylog.record.memory import (
@@ -427,4 +433,62 @@ def compare_marks(buffer: Any, table: Any, shift: int, positions: Any, digests: 
                 differs[mark] = 1
             digest = digests[mark]
     state[0] = digest
+    return OK
+
+
+# ---- transactions ------------------------------------------------------------------------------------------------------------
+
+# The outcome of a batch's transaction, as far as a region tells.
+UNDECIDED: Final = 0
+COMMITTED: Final = 1
+ABORTED: Final = 2
+
+USUAL_MARKER: Final = 0x20_00_00_00_08_00_00_00  # how the record of a marker begins: its size, deltas, the key with its version
+USUAL_MARKER_SIZE: Final = 17  # of that record, with its size
+
+
+@inlined
+def usual_outcome(at):  # type: ignore[no-untyped-def]
+    """Returns the outcome in the record of a marker as every version of Kafka writes it; UNDECIDED for any other bytes."""
+    kind = be16(at + 7)
+    framed = be64(at) == USUAL_MARKER and be16(at + 9) == 12 << 8 and load8(at + 11) == u64(0) and load8(at + 16) == u64(0)
+    if not framed or (kind != CONTROL_ABORT and kind != CONTROL_COMMIT):
+        return UNDECIDED
+    return COMMITTED if kind == CONTROL_COMMIT else ABORTED
+
+
+@kernel(INT64(BYTES, OUT_TABLE, OUT_LONGS, OUT_LONGS), pure="pylog.record.pure:outcomes_inside")
+def outcomes_inside(buffer: Any, table: Any, slots: Any, outcomes: Any) -> int:
+    """Tells which batches of a region are committed or aborted by a marker of their producer that follows in the region.
+
+    `outcomes[i]` becomes the outcome of batch i, for a marker its own. `slots` is zeros, one more than batches. The status is not
+    OK if a batch that is or may be a marker does not match its checksum, or is a control batch of an unusual form.
+    """
+    start = address(buffer)
+    if slots.size <= table.shape[1] or outcomes.size < table.shape[1]:
+        return FULL
+    for batch in range(table.shape[1] - 1, -1, -1):
+        attributes = table[ATTRIBUTES, batch]
+        producer = table[PRODUCER_ID, batch]
+        position = table[POSITION, batch]
+        size = table[SIZE, batch]
+        outcomes[batch] = UNDECIDED
+        slot = producer % slots.size
+        while slots[slot] != 0 and table[PRODUCER_ID, slots[slot] - 1] != producer:
+            slot = (slot + 1) % slots.size
+        odd = table[BASE_SEQUENCE, batch] < 0 or table[COUNT, batch] != 1
+        if (attributes & CONTROL_BIT) != 0 or (size <= LARGEST_MARKER and table[MAGIC, batch] == 2 and odd):
+            if position < 0 or size < HEADER_SIZE or size > buffer.size - position or table[MAGIC, batch] != 2:
+                return NOT_PLAIN
+            if not good_crc(start + position, start + position + size):
+                return BAD_CRC
+        if (attributes & CONTROL_BIT) != 0:
+            if size != HEADER_SIZE + USUAL_MARKER_SIZE or (attributes & CODEC_MASK) != 0 or table[COUNT, batch] != 1:
+                return NOT_PLAIN
+            outcomes[batch] = usual_outcome(start + position + HEADER_SIZE)
+            if outcomes[batch] == UNDECIDED:
+                return NOT_PLAIN
+            slots[slot] = batch + 1
+        elif (attributes & TRANSACTIONAL_BIT) != 0 and slots[slot] != 0:
+            outcomes[batch] = outcomes[slots[slot] - 1]
     return OK

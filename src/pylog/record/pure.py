@@ -16,28 +16,39 @@ from google_crc32c import extend, value
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
+    BASE_SEQUENCE,
     BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_ABORT,
+    CONTROL_BIT,
+    CONTROL_COMMIT,
     COUNT,
     CRC_BAD,
     CRC_GOOD,
     CRC_UNCHECKED,
     HEADER,
     HEADER_SIZE,
+    LARGEST_MARKER,
     LAST_OFFSET,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    MAGIC,
     MAX_TIMESTAMP,
     POSITION,
     PREFIX_SIZE,
+    PRODUCER_ID,
     SIZE,
+    TRANSACTIONAL_BIT,
 )
 from pylog.record.kernel import work_of
 from pylog.record.kernels import (
+    ABORTED,
     BAD_CRC,
     BAD_HEADER,
     BAD_LENGTH,
     BAD_MAGIC,
     BAD_RECORD,
+    COMMITTED,
     D_BATCH,
     D_END,
     D_KEY_BYTES,
@@ -47,9 +58,13 @@ from pylog.record.kernels import (
     D_VALUE_NULLS,
     D_WITH_HEADERS,
     FULL,
+    NOT_PLAIN,
     OK,
     SLACK,
     TORN,
+    UNDECIDED,
+    USUAL_MARKER,
+    USUAL_MARKER_SIZE,
     VERIFY_CRC,
     WANT_HEADERS,
     WANT_KEYS,
@@ -334,3 +349,42 @@ def compare_marks(buffer: Any, table: Any, shift: int, positions: Any, digests: 
             digest = int(digests[mark])
     state[0] = digest
     return OK
+
+
+# ---- transactions ------------------------------------------------------------------------------------------------------------
+
+_MARKER_ROWS: Final = (POSITION, SIZE, ATTRIBUTES, MAGIC, COUNT, BASE_SEQUENCE, PRODUCER_ID)
+_USUAL_START: Final = USUAL_MARKER.to_bytes(8, "big")
+_OUTCOMES: Final = {CONTROL_ABORT: ABORTED, CONTROL_COMMIT: COMMITTED}
+
+
+@work_of(_table_work)
+def outcomes_inside(buffer: Any, table: Any, slots: Any, outcomes: Any) -> int:
+    """See `kernels.outcomes_inside`. Cost: about 1 µs a batch."""
+    count = int(table.shape[1])
+    if slots.size <= count or outcomes.size < count:
+        return FULL
+    data, found, nearest = memoryview(buffer), [UNDECIDED] * count, dict[int, int]()
+    for batch, column in zip(range(count - 1, -1, -1), reversed(table[_MARKER_ROWS, :].T.tolist()), strict=True):
+        position, size, attributes, magic, records, sequence, producer = column
+        odd = sequence < 0 or records != 1
+        if attributes & CONTROL_BIT or (size <= LARGEST_MARKER and magic == 2 and odd):
+            if position < 0 or size < HEADER_SIZE or size > buffer.size - position or magic != 2:
+                return NOT_PLAIN
+            if not good_crc(data, position, position + size):
+                return BAD_CRC
+        if attributes & CONTROL_BIT:
+            is_usual = size == HEADER_SIZE + USUAL_MARKER_SIZE and not attributes & CODEC_MASK and records == 1
+            outcome = _usual_outcome(bytes(data[position + HEADER_SIZE : position + size])) if is_usual else UNDECIDED
+            if outcome == UNDECIDED:
+                return NOT_PLAIN
+            found[batch] = nearest[producer] = outcome
+        elif attributes & TRANSACTIONAL_BIT:
+            found[batch] = nearest.get(producer, UNDECIDED)
+    outcomes[:count] = found
+    return OK
+
+
+def _usual_outcome(record: bytes) -> int:
+    framed = record[:8] == _USUAL_START and record[9:12] == b"\x0c\0\0" and not record[16]
+    return _OUTCOMES.get(record[8], UNDECIDED) if framed else UNDECIDED

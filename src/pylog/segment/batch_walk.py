@@ -38,6 +38,7 @@ from pylog.record.format import (
     FRAME_SIZE,
     HEADER,
     HEADER_SIZE,
+    LARGEST_MARKER,
     LAST_OFFSET,
     LEADER_EPOCH,
     LOG_OVERHEAD,
@@ -56,7 +57,6 @@ from pylog.segment.names import SEAL
 from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
-_LARGEST_MARKER: Final = 100  # bytes, rounded up: Kafka's markers have 78
 _SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and its successor
 
 
@@ -294,13 +294,22 @@ def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
     return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, end)) == table.item(CRC, batch)
 
 
+def first_bad_crc(buffer: Bytes, table: Table, batches: NDArray[np.int64]) -> int | None:
+    """Returns the first of some batches whose stored checksum does not match its bytes; None if all match."""
+    chosen = np.take(table, batches, axis=1)
+    if (chosen[MAGIC] < 2).any():
+        return next((batch for batch in batches.tolist() if not crc_is_good(buffer, table, batch)), None)
+    first = int(kernels.first_bad_crc(buffer, chosen, 0, batches.size))
+    return None if first == batches.size else int(batches[first])
+
+
 def possible_markers(table: Table) -> NDArray[np.bool_]:
     """Returns which batches are markers, or may be damaged ones: the control bit may be the damaged one.
 
     A marker is small and has one record and no sequence. Checking all small batches would make committed reading slower.
     """
     odd = (table[BASE_SEQUENCE] < 0) | (table[COUNT] != 1)
-    small = (table[SIZE] <= _LARGEST_MARKER) & (table[MAGIC] == 2) & odd
+    small = (table[SIZE] <= LARGEST_MARKER) & (table[MAGIC] == 2) & odd
     return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from pylog import partitioner
 from pylog.record import compacting, encoding, kernels, packed
+from pylog.record.format import ATTRIBUTES, CONTROL_BIT, TRANSACTIONAL_BIT
 from pylog.record.kernel import kernel
 from pylog.record.memory import address, load8, store8
 from pylog.record.rows import read_only
@@ -231,6 +232,14 @@ def first_bad_crc(given: Cases, place: Guarded) -> None:
     kernels.first_bad_crc(place.input(data), cases.table_of(lying, place), *ends)
 
 
+def outcomes_inside(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    buffer, table, count = _lying_table(given, place)
+    table[ATTRIBUTES] |= draw.choice([0, TRANSACTIONAL_BIT, CONTROL_BIT])
+    slots, outcomes = (place.output(count + draw.choice([0, 1, 1, 5]), np.int64) for _ in range(2))
+    kernels.outcomes_inside(buffer, table, slots, outcomes)
+
+
 def compare_marks(given: Cases, place: Guarded) -> None:
     draw = given.random
     buffer, table, _ = _lying_table(given, place)
@@ -314,6 +323,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     encode_batches,
     checksum,
     first_bad_crc,
+    outcomes_inside,
     compare_marks,
     hash_keys,
     index_keys,

@@ -375,6 +375,16 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         quick=True,
     ),
     Mutant(
+        name="a_region_without_a_marker_commits_its_transactions",
+        file="pylog/log/reading/transaction_outcomes.py",
+        text="        left: NDArray[np.int64] = asked[decided == kernels.UNDECIDED]\n",
+        replacement="        left: NDArray[np.int64] = asked[:0]\n",
+        tests=(
+            "tests/log/test_unknown_outcomes.py::test_aborted_records_are_not_served_when_their_marker_is_damaged_and_the_index_proves_nothing[zeros-cut-r]",
+        ),
+        why="Records of a transaction that is aborted in the next region, or whose marker is damaged, are served as committed.",
+    ),
+    Mutant(
         name="a_damaged_control_bit_hides_a_marker",
         file="pylog/segment/batch_walk.py",
         text="    return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small\n",

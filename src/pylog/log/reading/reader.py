@@ -25,7 +25,7 @@ from pylog.record.format import (
     LAST_OFFSET,
 )
 from pylog.segment.batch_search import BatchSearch
-from pylog.segment.batch_walk import crc_is_good, next_good_batch, offset_at
+from pylog.segment.batch_walk import crc_is_good, first_bad_crc, next_good_batch, offset_at
 from pylog.segment.segment import LogSegment
 
 Renew = Callable[[LogState, PylogError, int], LogState]
@@ -43,8 +43,9 @@ def visible(buffer: Bytes, table: Table, aborted: NDArray[np.bool_] | None) -> T
     keep = (table[ATTRIBUTES] & CONTROL_BIT) == 0
     if aborted is not None:
         keep &= ~aborted
-    for batch in np.flatnonzero(~keep).tolist():
-        keep[batch] = not crc_is_good(buffer, table, batch)
+    hidden = np.flatnonzero(~keep)
+    if first_bad_crc(buffer, table, hidden) is not None:
+        keep[hidden] = [not crc_is_good(buffer, table, batch) for batch in hidden.tolist()]
     return table if keep.all() else np.ascontiguousarray(table[:, keep])
 
 

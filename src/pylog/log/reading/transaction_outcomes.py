@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.reading.good_batches import Batches, OffsetRange, good_batches, placed
 from pylog.log.state import LogState
+from pylog.record import kernels
 from pylog.record.batch import Bytes, Table
 from pylog.record.control_batch import control_record
 from pylog.record.format import (
@@ -78,7 +79,7 @@ class TransactionOutcomes:
         Raises:
             CorruptionError: the outcome of a transaction is unknown, because damage may hide its marker.
         """
-        found, error = self._known(None, table, _in_transactions(table))
+        found, error = self._known(None, table, _in_transactions(table), np.zeros(table.shape[1], np.bool_))
         if error is not None:
             raise error
         return found
@@ -91,16 +92,32 @@ class TransactionOutcomes:
         Args:
             batches: a region that the reader has in memory, with its markers.
         """
+        found = np.zeros(batches.table.shape[1], np.bool_)
         asked = _in_transactions(batches.table)
-        if asked:
+        if asked.size:
+            asked = self._decide_inside(batches, asked, found)
+        return self._known(batches.buffer, batches.table, asked, found)
+
+    def _decide_inside(self, batches: Batches, asked: NDArray[np.int64], found: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Notes which batches are aborted by a marker in the same region. Returns those that no marker there decides."""
+        count = batches.table.shape[1]
+        slots, outcomes = np.zeros(count + 1, np.int64), np.empty(count, np.int64)
+        may_read = self._is_left_out is None and self._damage is None
+        if not may_read or kernels.outcomes_inside(batches.buffer, batches.table, slots, outcomes) != kernels.OK:
             self._take_read(batches)
-        return self._known(batches.buffer, batches.table, asked)
+            return asked
+        end = int(batches.table[LAST_OFFSET, -1]) + 1
+        if end > self._reached:
+            self._ahead, self._reached = None, end
+        decided = outcomes[asked]
+        found[asked] = decided == kernels.ABORTED
+        left: NDArray[np.int64] = asked[decided == kernels.UNDECIDED]
+        return left
 
     def _known(
-        self, buffer: Bytes | None, table: Table, asked: Sequence[int]
+        self, buffer: Bytes | None, table: Table, asked: NDArray[np.int64], found: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], CorruptionError | None]:
-        found = np.zeros(table.shape[1], np.bool_)
-        for batch in asked:
+        for batch in asked.tolist():
             outcome = self._is_aborted(table.item(PRODUCER_ID, batch), table.item(LAST_OFFSET, batch))
             if outcome is None and (buffer is None or crc_is_good(buffer, table, batch)):
                 return found[:batch], self._unknown(table, batch)
@@ -288,10 +305,9 @@ def _begins(state: LogState, entry: AbortedTransaction) -> bool:
     return False
 
 
-def _in_transactions(table: Table) -> list[int]:
+def _in_transactions(table: Table) -> NDArray[np.int64]:
     """Returns which batches have records of a transaction."""
-    found: list[int] = np.flatnonzero((table[ATTRIBUTES] & _KIND) == TRANSACTIONAL_BIT).tolist()
-    return found
+    return np.flatnonzero((table[ATTRIBUTES] & _KIND) == TRANSACTIONAL_BIT)
 
 
 def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:

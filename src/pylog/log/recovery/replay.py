@@ -14,7 +14,7 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.producer_snapshots import Idleness, load_snapshot
 from pylog.record.format import PRODUCER_ID
-from pylog.segment.batch_walk import crc_is_good, possible_markers, walk
+from pylog.segment.batch_walk import first_bad_crc, possible_markers, walk
 from pylog.segment.segment import LogSegment
 
 
@@ -30,8 +30,8 @@ def replay_segment(segment: LogSegment, size: int, state: ProducerStateManager) 
     for walked in walk(segment, position, size, None):
         aborted += state.replay(walked.buffer, walked.table)
         possible = possible_markers(walked.table) & (walked.table[PRODUCER_ID] >= 0)
-        intact = all(crc_is_good(walked.buffer, walked.table, batch) for batch in np.flatnonzero(possible).tolist())
-        complete &= intact and walked.damage is None
+        bad = first_bad_crc(walked.buffer, walked.table, np.flatnonzero(possible))
+        complete &= bad is None and walked.damage is None
     return aborted, complete
 
 
