@@ -116,7 +116,7 @@ class BatchBuilder:
         """Returns whether the batch is closed."""
         return self._closed
 
-    def take(self, partition: int) -> pa.Table:
+    def _take(self, partition: int) -> pa.Table:
         """Returns the records for `send_arrow`, and closes the batch. A batch is sent once.
 
         Args:
@@ -203,7 +203,7 @@ class AsyncBatchCalls(ABC):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note: Callable[[Sent], object] = partial(self._note, loop, answer)
-        send = partial(_sent, self._producer, topic, batch.take(partition))
+        send = partial(_sent, self._producer, topic, batch._take(partition))
         self._line_up(partial(report_sent, send, note))
         found: asyncio.Future[RecordMetadata] = loop.create_future()
         answer.add_done_callback(partial(settle, found))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import pylog
-from pylog.testing import FAULTS, Found
-from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
+from pylog.testing import FAULTS
+from pylog.testing.models import POWER_LOSS, PROCESS_DEATH, Found
 from support.campaign.faults import SCENARIOS, Case, Ledger, execute, run, sweep
 from support.campaign.workloads import quiet
 

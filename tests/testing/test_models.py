@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pylog.testing import Found, LogModel, Promise
-from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
+from pylog.testing.models import POWER_LOSS, PROCESS_DEATH, Found, LogModel, Promise
 
 BOTH = (PROCESS_DEATH, POWER_LOSS)
 

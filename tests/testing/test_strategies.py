@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 import pylog
 from pylog.clock import ManualClock
-from pylog.testing import Found, LogModel, MemoryFileSystem, strategies
-from pylog.testing.models import POWER_LOSS
+from pylog.testing import MemoryFileSystem, strategies
+from pylog.testing.models import POWER_LOSS, Found, LogModel
 from pylog.testing.strategies import NewRecord, Step
 
 

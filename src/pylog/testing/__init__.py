@@ -1,4 +1,4 @@
-"""Test tools for programs that use pylog: simulated crashes, failing calls, and models of a log.
+"""Test tools for programs that use pylog: simulated crashes, and failing calls.
 
     from pylog.testing import MemoryFileSystem
 
@@ -12,7 +12,6 @@
 * `MemoryFileSystem` keeps everything in memory.
 * `RecordingFileSystem` also records each call, and `Moment` builds from the record every state that a crash can leave.
 * `FaultyFileSystem` makes the n-th call fail.
-* `LogModel` tracks what a log must hold afterwards.
 * `strategies` has Hypothesis strategies, and is the only module that requires Hypothesis.
 """
 
@@ -24,7 +23,6 @@ from pylog.testing.crashes import Crash, Moment, restarted
 from pylog.testing.disk import MappedFileError
 from pylog.testing.faults import FAULTS, FaultyFileSystem
 from pylog.testing.memory import MemoryFileSystem
-from pylog.testing.models import Found, LogModel, Promise
 from pylog.testing.recording import Recording, RecordingFileSystem
 
 if TYPE_CHECKING:
@@ -34,12 +32,9 @@ __all__ = [
     "FAULTS",
     "Crash",
     "FaultyFileSystem",
-    "Found",
-    "LogModel",
     "MappedFileError",
     "MemoryFileSystem",
     "Moment",
-    "Promise",
     "Recording",
     "RecordingFileSystem",
     "restarted",

@@ -13,6 +13,8 @@ from hypothesis.strategies import SearchStrategy
 from pylog import limits
 from pylog.record.types import Header
 
+__all__ = ["batches", "byte_strings", "headers", "records", "timestamps", "topic_configs"]
+
 OPERATIONS = ("append", "append_many", "flush", "truncate", "delete_records", "reopen")
 
 NewRecord = tuple[bytes | None, bytes | None, tuple[Header, ...], int]

@@ -21,10 +21,10 @@ from pylog.log.checking.check import TEMPORARY, check_store
 from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, DELETED, LOG, SWAP, TORN
-from pylog.testing import Found, MemoryFileSystem
+from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, Image, Node
-from pylog.testing.models import GAP
+from pylog.testing.models import GAP, Found
 from pylog.topics.catalog import CATALOG, Catalog, read_catalog
 from pylog.topics.checking import check_catalog
 from support.campaign.workloads import ROOT, Item, Known, Tail, clock, item, next_sequence, numbered, rows, sequence_of

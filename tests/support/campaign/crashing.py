@@ -20,8 +20,8 @@ from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.log.checking.report import HARMLESS
 from pylog.record.types import Header
-from pylog.testing import Found, Moment, RecordingFileSystem, restarted
-from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
+from pylog.testing import Moment, RecordingFileSystem, restarted
+from pylog.testing.models import POWER_LOSS, PROCESS_DEATH, Found
 from pylog.testing.strategies import NewRecord
 
 ROOT = "/data"

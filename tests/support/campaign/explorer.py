@@ -20,9 +20,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from pylog.testing import Crash, Found, LogModel, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
+from pylog.testing import Crash, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
 from pylog.testing.disk import Disk
-from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
+from pylog.testing.models import POWER_LOSS, PROCESS_DEATH, Found, LogModel
 from pylog.testing.recording import Without
 from support.campaign.checker import Outcome, SoundLogs, inspect, judge, lost_tails, probe_of, told_of
 from support.campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, quiet, workloads

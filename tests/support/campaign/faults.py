@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import pylog
 from pylog.errors import NO_ROOM
 from pylog.segment.names import LOG
-from pylog.testing import FAULTS, Crash, FaultyFileSystem, Found, MemoryFileSystem, Moment
+from pylog.testing import FAULTS, Crash, FaultyFileSystem, MemoryFileSystem, Moment
 from pylog.testing.crashes import PartialWrite
 from pylog.testing.disk import Image
-from pylog.testing.models import GAP, POWER_LOSS, PROCESS_DEATH
+from pylog.testing.models import GAP, POWER_LOSS, PROCESS_DEATH, Found
 from support.campaign.checker import Outcome, SoundLogs, inspect, told_of
 from support.campaign.explorer import recorded, seldom_collecting
 from support.campaign.workloads import NOTHING, OS, ROOT, SYNC, TINY, Item, base, clock, drawn_from, quiet, rows

@@ -13,8 +13,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pylog
 from pylog import ProducerBatch, TopicConfig
-from pylog.testing import Found, LogModel, Promise, strategies
-from pylog.testing.models import POWER_LOSS
+from pylog.testing import strategies
+from pylog.testing.models import POWER_LOSS, Found, LogModel, Promise
 from pylog.testing.strategies import NewRecord
 from support.campaign.crashing import (
     GAP,

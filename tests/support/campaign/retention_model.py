@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pylog
-from pylog.testing import Promise
+from pylog.testing.models import Promise
 from support.campaign.crashing import GAP
 
 Times = list[int]  # by offset: when the record was appended, in milliseconds of the wall clock as it is set now

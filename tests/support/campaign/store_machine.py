@@ -17,8 +17,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 import pylog
 from pylog import OffsetsConfig, TopicPartition
-from pylog.testing import Found, LogModel, Promise
-from pylog.testing.models import PROCESS_DEATH
+from pylog.testing.models import PROCESS_DEATH, Found, LogModel, Promise
 from pylog.testing.strategies import NewRecord
 from support.campaign.crashing import GAP, LEVELS, ROOT, Crashing, Stored, bury, found_in, kinds, levels, parts, seeds, wrong_in
 from support.campaign.readers import READERS, Kept, Place

@@ -25,9 +25,9 @@ from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
-from pylog.testing import FaultyFileSystem, LogModel, MemoryFileSystem, Promise
+from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.testing.disk import Image
-from pylog.testing.models import GAP
+from pylog.testing.models import GAP, LogModel, Promise
 from support.engines import engine_of, segments_of
 
 ROOT = "/store"
