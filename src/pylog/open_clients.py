@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
@@ -145,7 +145,7 @@ class OpenClients:
             if self.has_transactions() and not manager.fs.exists(join(manager.path, META_PROPERTIES)):
                 self.transactions.expire_if_due(now_ms)
 
-    def delete_topic(self, name: str, *, force: bool) -> None:
+    def delete_topic(self, name: str, *, force: bool, keep_archive: bool) -> None:
         """Deletes a topic. See `Store.delete_topic`."""
         manager = self._manager
         manager.check_writable()
@@ -153,7 +153,8 @@ class OpenClients:
             manager.root.changes.check_deletable(manager.topic(name))
         if self.has_transactions():
             self.transactions.check_deletable(name, force=force)
-        manager.delete_topic(name, lambda: self._offsets.forgetting(name))
+        with manager.tiers.keeping(name) if keep_archive else nullcontext():
+            manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 
     def has_transactions(self) -> bool:
         """Returns whether the directory has the topic of transactional ids. Cost: one check of a path."""

@@ -16,6 +16,8 @@ import msgspec
 from google_crc32c import extend
 
 from pylog import limits, trace
+from pylog.archive.hollow import TIERED, can_be_tiered, is_catalogued, is_in_one_piece, write_hollow
+from pylog.archive.restore_report import LoweredOffset, RestoredPartition, RestoreReport
 from pylog.archive.restored_files import remove_other_files, remove_other_partitions
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
 from pylog.arguments import check_callable, checked_int, items_of
@@ -40,6 +42,7 @@ from pylog.objects.manifest import (
     SEAL,
     TIMESTAMP,
     TRANSACTION,
+    ArchivedTopic,
     Document,
     Manifest,
     RemoteSegment,
@@ -61,63 +64,13 @@ from pylog.topics.catalog import CatalogTopic, read_catalog, write_catalog
 _CHUNK: Final = 8 << 20  # bytes of one request
 
 
-class RestoredPartition(NamedTuple):
-    """One restored partition.
-
-    Attributes:
-        partition: topic and number.
-        start_offset, end_offset: the offsets that were restored.
-        log_end_offset: the log end when the partition was last archived.
-        bytes: the size of its `.log` files.
-        lost: offsets that the old directory has, or that the log had when it was last archived, and the archive has not.
-    """
-
-    partition: TopicPartition
-    start_offset: int
-    end_offset: int
-    log_end_offset: int
-    bytes: int
-    lost: int
-
-
-class LoweredOffset(NamedTuple):
-    """A committed offset that was ahead of the restored log, and was set to its end."""
-
-    group: str
-    partition: TopicPartition
-    committed: int
-    end_offset: int
-
-
-class RestoreReport(NamedTuple):
-    """A finished `restore`.
-
-    Attributes:
-        url: the archive's URL.
-        path: the directory.
-        archived_ms: when the restored version of the archive was committed last, in milliseconds since 1970.
-        partitions: those that were restored.
-        lowered: committed offsets that were ahead of the archived records.
-    """
-
-    url: str
-    path: str
-    archived_ms: int
-    partitions: tuple[RestoredPartition, ...]
-    lowered: tuple[LoweredOffset, ...]
-
-    @property
-    def lost(self) -> int:
-        """The number of offsets that are known to be lost: see `RestoredPartition.lost`."""
-        return sum(each.lost for each in self.partitions)
-
-
 class _RestorePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of the marker: what is restored. Another call with other arguments does not continue it."""
 
     url: str
     topics: tuple[str, ...] | None = None
     as_of: int | None = None
+    hollow: bool = False
 
 
 def restore(
@@ -126,6 +79,7 @@ def restore(
     *,
     topics: Iterable[str] | None = None,
     as_of: int | datetime | None = None,
+    hollow: bool = False,
     old: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
@@ -142,6 +96,9 @@ def restore(
         directory: the new directory: one that does not exist, is empty, or has an unfinished restore of the same archive.
         topics: names of the topics to restore; by default all.
         as_of: restore the archive as it was at this time, in milliseconds since 1970 or as a datetime; by default as it is now.
+        hollow: true to leave the segments in the archive, which takes seconds for any size. Its topics are tiered ones then:
+            `remote_storage_enable` is set. Compacted and internal topics, and partitions with a gap, are restored whole. It
+            excludes `topics` and `as_of`, because the directory goes on with the archive.
         old: the directory that was archived, if it still exists: the report then says how many of its records are missing.
         progress: called from time to time with (bytes done, bytes in total, key). No lock is held.
         fs: the file system, for tests.
@@ -157,7 +114,7 @@ def restore(
         CorruptionError: an object is damaged; the message names it. ObjectStoreError: a request failed.
         StorageFailedError: the directory cannot be written.
 
-    Cost: one request for each 8 MiB, two more for each segment.
+    Cost: one request for each 8 MiB, two more for each segment; hollow, four for each partition.
 
     >>> import pylog, tempfile
     >>> archive, copy = tempfile.mkdtemp(), tempfile.mkdtemp()
@@ -176,7 +133,10 @@ def restore(
     system, path = fs or OsFileSystem(), rooted(given) if fs is None else given
     objects = open_objects(url, **access)
     wanted = None if topics is None else tuple(items_of("topics", topics, "names"))
-    plan = _RestorePlan(objects.url, wanted, _milliseconds(as_of))
+    if hollow and (wanted is not None or as_of is not None):
+        message = "hollow=True goes on with the whole archive as it is now; leave out topics and as_of"
+        raise InvalidArgumentError(message, path=path)
+    plan = _RestorePlan(objects.url, wanted, _milliseconds(as_of), bool(hollow))
     return _Restore(objects, plan, system, path, clock or SystemClock(), progress).run(old)
 
 
@@ -214,21 +174,22 @@ class _Restore:
         self._clock = clock
         self._progress = progress
         self._done = self._total = 0
+        self._hollow: set[TopicPartition] = set()  # partitions whose segments stay in the archive
 
     def run(self, old: str | os.PathLike[str] | None) -> RestoreReport:
         """Restores, and removes the marker at the end."""
         store = self._store_manifest()
         works = list(self._works(store))
         self._begin(works)
-        self._total = sum(work.manifest.size for work in works if work.manifest is not None)
+        self._total = sum(work.manifest.size for work in works if work.manifest is not None and not self._may_stay(store, work))
         for work in works:
-            self._restore(work)
+            self._restore(work, may_stay=self._may_stay(store, work))
         self._write_root(store, works)
         lowered = self._lower_offsets() if any(work.key.topic == "__consumer_offsets" for work in works) else ()
         self._fs.remove(join(self._path, RESTORING))
         self._fs.sync_directory(self._path)
         ends = _ends_of(old, works)
-        reports = tuple(_report(work, ends.get(work.key)) for work in works)
+        reports = tuple(_report(work, ends.get(work.key), is_hollow=work.key in self._hollow) for work in works)
         return RestoreReport(self._objects.url, self._path, store.written_ms, reports, lowered)
 
     # ---- what there is -------------------------------------------------------------------------------------------------------
@@ -300,7 +261,13 @@ class _Restore:
         else:
             remove_other_partitions(self._fs, self._path, [work.directory_name for work in works])
 
-    def _restore(self, work: _PartitionToRestore) -> None:
+    def _may_stay(self, store: StoreManifest, work: _PartitionToRestore) -> bool:
+        """Returns whether the segments of a partition may stay in the archive."""
+        topic, manifest = store.topics[work.key.topic], work.manifest
+        is_whole = manifest is not None and is_in_one_piece(manifest)
+        return self._plan.hollow and is_whole and can_be_tiered(work.key.topic, topic)
+
+    def _restore(self, work: _PartitionToRestore, *, may_stay: bool) -> None:
         """Writes the files of one partition. Those that are there from an earlier call are compared with the archive."""
         directory = inside(self._path, work.directory_name, self._objects.url)
         if not self._fs.exists(directory):
@@ -309,37 +276,29 @@ class _Restore:
             metadata = format_partition_metadata(work.archived.topic_id)
             write_atomically(self._fs, directory, names.PARTITION_METADATA, metadata)
         manifest = work.manifest
-        existing = remove_other_files(self._fs, directory, work.key, () if manifest is None else manifest.segments)
+        found = () if manifest is None or may_stay else manifest.segments
+        existing = remove_other_files(self._fs, directory, work.key, found)
         if manifest is None:
             return
-        for segment in manifest.segments:
+        last = self._bundle(work.archived, manifest.segments[-1]) if manifest.segments else None
+        is_hollow = may_stay and write_hollow(self._fs, directory, manifest, last)
+        if is_hollow:
+            self._hollow.add(work.key)
+        for segment in () if is_hollow else manifest.segments:
             if segment.base_offset in existing:
                 self._passed(segment.size, join(directory, names.file_name(segment.base_offset, names.LOG)))
             else:
                 is_last = segment is manifest.segments[-1]
                 next_base = manifest.end_offset if is_last else segment.end_offset
                 self._restore_segment(work.archived, directory, segment, next_base)
-        write_atomically(self._fs, directory, names.LEADER_EPOCH_CHECKPOINT, self._epochs(work.archived, manifest))
+        write_atomically(self._fs, directory, names.LEADER_EPOCH_CHECKPOINT, _epochs(manifest, last))
         active = names.file_name(manifest.end_offset, names.LOG)  # so that the archived segments stay sealed, as they were
         if not self._fs.exists(join(directory, active)):
             write_and_close(self._fs.create(join(directory, active)), b"")
         self._fs.sync_directory(directory)
         self._fs.sync_directory(self._path)
         facts = {"url": self._objects.url, "start": manifest.start_offset, "end": manifest.end_offset, "bytes": manifest.size}
-        trace.line(trace.RESTORED, work.key, **facts)
-
-    def _epochs(self, archived: ArchivedPartition, manifest: Manifest) -> bytes:
-        """Returns the leader epochs at the end of the archived records."""
-        last = manifest.segments[-1] if manifest.segments else None
-        bundle = None if last is None else self._bundle(archived, last)
-        found = None if last is None or bundle is None else last.piece(LEADER_EPOCH, bundle)
-        if found is not None:
-            return found
-        epochs: list[EpochEntry] = []
-        for entry in (EpochEntry(*pair) for segment in manifest.segments for pair in segment.epochs):
-            if not epochs or entry.epoch > epochs[-1].epoch:
-                epochs.append(entry)
-        return encode_epochs(epochs)
+        trace.line(trace.RESTORED, work.key, **facts, hollow=is_hollow)
 
     def _restore_segment(self, archived: ArchivedPartition, directory: str, segment: RemoteSegment, next_base: int) -> None:
         """Writes a segment's files, the `.log` last. The next segment begins at `next_base`, maybe after a gap."""
@@ -426,9 +385,9 @@ class _Restore:
         chosen = {work.archived.topic for work in works}
         counts = {name: max(store.topics[name].partitions) + 1 for name in chosen if store.topics[name].partitions}
         known = {
-            name: CatalogTopic(store.topics[name].topic_id, count, store.topics[name].config)
+            name: CatalogTopic(store.topics[name].topic_id, count, self._config(name, store.topics[name]))
             for name, count in counts.items()
-            if store.topics[name].topic_id != NO_TOPIC_ID and len(store.topics[name].partitions) == count
+            if is_catalogued(store.topics[name])
         }
         if known:
             write_catalog(self._fs, self._path, msgspec.structs.replace(read_catalog(self._fs, self._path), topics=known))
@@ -442,6 +401,14 @@ class _Restore:
             write_atomically(self._fs, self._path, LOG_START, lines.encode())
         if self._plan.topics is None and self._plan.as_of is None:
             write_settings(self._fs, self._path, ArchiveSettings(store.store_id, self._objects.url))
+
+    def _config(self, name: str, topic: ArchivedTopic) -> dict[str, Any]:
+        """Returns the options of a restored topic. One whose records stayed in the archive is tiered."""
+        enabled = topic.config.get(TIERED, False)
+        if enabled or all(key.topic != name for key in self._hollow):
+            return topic.config
+        trace.line(trace.TOPIC_ALTERED, topic=name, option=TIERED, old=enabled, new=True)
+        return {**topic.config, TIERED: True}
 
     def _lower_offsets(self) -> tuple[LoweredOffset, ...]:
         """Sets committed offsets that are ahead of the restored logs to their ends."""
@@ -474,10 +441,23 @@ def _ends_of(old: str | os.PathLike[str] | None, works: list[_PartitionToRestore
     return {partition: ends[1] for partition, ends in found.items() if ends is not None}
 
 
-def _report(work: _PartitionToRestore, old_end: int | None) -> RestoredPartition:
+def _epochs(manifest: Manifest, bundle: bytes | None) -> bytes:
+    """Returns the leader epochs at the end of the archived records; `bundle` has the small files of the last segment."""
+    found = None if bundle is None else manifest.segments[-1].piece(LEADER_EPOCH, bundle)
+    if found is not None:
+        return found
+    epochs: list[EpochEntry] = []
+    for entry in (EpochEntry(*pair) for segment in manifest.segments for pair in segment.epochs):
+        if not epochs or entry.epoch > epochs[-1].epoch:
+            epochs.append(entry)
+    return encode_epochs(epochs)
+
+
+def _report(work: _PartitionToRestore, old_end: int | None, *, is_hollow: bool) -> RestoredPartition:
     manifest = work.manifest
     if manifest is None:
         return RestoredPartition(work.key, 0, 0, 0, 0, old_end or 0)
     known = max(manifest.log_end_offset, old_end or 0)
     ends = manifest.start_offset, manifest.end_offset, known
-    return RestoredPartition(work.key, *ends, manifest.size, max(0, known - manifest.end_offset))
+    here, remote = (0, manifest.size) if is_hollow else (manifest.size, 0)
+    return RestoredPartition(work.key, *ends, here, max(0, known - manifest.end_offset), remote)

@@ -152,21 +152,25 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
         """
         return self._manager.alter_topic(name, **topic_options(config))
 
-    def delete_topic(self, name: str, *, force: bool = False) -> None:
+    def delete_topic(self, name: str, *, force: bool = False, keep_archive: bool = False) -> None:
         """Deletes a topic, its records, and the offsets that groups have committed for it. Durable when it returns.
 
         Args:
             name: the topic.
             force: true to abort the open transactions that write to the topic, in all of their partitions. Their programs get
                 TransactionAbortedError.
+            keep_archive: true to keep what the store's archive has of the topic: it can still be read by URL and restored, until
+                a new topic of that name is archived. Records that are not archived are deleted.
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
-            IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
+            IllegalStateError: the same; a partition is reached through a symbolic link, or has records in a broker's remote
+                storage; or there is no archive of the topic to keep.
             InvalidTransactionStateError: the same; an open transaction of a living process writes to the topic, and `force` is
                 false. Or it is an internal topic, and a transaction is open.
+            ObjectStoreError: the same; a request failed. Only with `keep_archive`.
         """
-        self._clients.delete_topic(name, force=force)
+        self._clients.delete_topic(name, force=force, keep_archive=keep_archive)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 

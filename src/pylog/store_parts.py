@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, cast
 
 from pylog.clock import Clock
@@ -188,6 +188,10 @@ class _LazyTiers:
         known = self.known()
         if known is not None:
             known.deleting(topic, topic_id, partitions, config)
+
+    def keeping(self, topic: str) -> AbstractContextManager[None]:
+        """Has the archive keep what it has of a topic, which is deleted before the context ends. Raises IllegalStateError."""
+        return self.made().keeping(topic)
 
     def check(self, config: TopicConfig) -> None:
         """Refuses a tiered topic in a store without an archive."""

@@ -160,6 +160,7 @@ ARCHIVE_DELETED: Final = Event("archive", "deleted", "Deleted the archive of a p
 SWEPT: Final = Event("archive", "swept", "Deleted an object that no manifest of its archive needs")
 MANIFEST_DAMAGED: Final = Event("archive", "manifest damaged", "Ignores a damaged document of an archive", logging.ERROR)
 
+ARCHIVE_KEPT: Final = Event("archive", "kept", "Keeps the archive of a topic that is about to be deleted")
 ARCHIVED: Final = Event("archive", "archived", "Archived segments of a partition")
 ARCHIVE_REFUSED: Final = Event("archive", "damaged segment", "Did not archive a damaged segment", logging.ERROR)
 ARCHIVE_TAKEN_OVER: Final = Event("archive", "taken over", "Continues the archive of another directory", logging.WARNING)

@@ -78,6 +78,12 @@ def a_tiered_topic_is_deleted(path: Path) -> None:
         store.tick()
 
 
+@scene("ARCHIVE_KEPT")
+def a_topic_is_deleted_and_its_archive_kept(path: Path) -> None:
+    with _tiered(path) as store:
+        store.delete_topic("orders", keep_archive=True)
+
+
 @scene("SWEPT")
 def an_archive_is_swept(path: Path) -> None:
     with _tiered(path) as store:

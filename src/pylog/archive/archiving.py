@@ -13,7 +13,7 @@ the archive is never ahead of the archived records of its partition, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -90,8 +90,13 @@ def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOpt
     return run.done()
 
 
-def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str]) -> None:
+def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str], *, kept: bool = False) -> None:
     """Writes the catalogues of topics whose manifests are newer, and names the topics in the manifest of the store.
+
+    Args:
+        manager, objects: the store and its archive.
+        names: the topics.
+        kept: true to name them also after their deletion.
 
     Raises:
         IllegalStateError: the archive belongs to another store, or a copy of this one has continued it.
@@ -99,7 +104,7 @@ def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str
     """
     run = _Run(manager, objects, own_settings(manager, objects.url), ArchiveOptions(), _chosen(manager, names))
     run.claim()
-    run.commit_store()
+    run.commit_store(kept=kept)
 
 
 def _chosen(manager: LogManager, names: Iterable[str] | None) -> list[Topic]:
@@ -418,20 +423,21 @@ class _Run:
             tier.note(manifest)
         return manifest
 
-    def commit_store(self) -> None:
+    def commit_store(self, *, kept: bool = False) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
         for topic in self._topics:
             self._write_catalogue(topic)
-        self._name_topics()
+        self._name_topics(kept=kept)
 
-    def _name_topics(self) -> None:
+    def _name_topics(self, *, kept: bool = False) -> None:
         """Commits the topics and their configurations, if they are new."""
         existing = self._manager.current_topics()
         for _ in range(_ATTEMPTS):
             newest = self._stores.newest()
             known = {} if newest.document is None else newest.document.topics
-            mine = {topic.name: _entry(existing[topic.name]) for topic in self._topics if topic.name in existing}
-            topics = {name: entry for name, entry in known.items() if name in existing} | mine
+            chosen = [existing[topic.name] for topic in self._topics if topic.name in existing]
+            mine = {topic.name: _entry(topic, kept or _is_kept(known, topic)) for topic in chosen}
+            topics = {name: entry for name, entry in known.items() if name in existing or entry.kept} | mine
             if newest.document is not None and topics == known:
                 return
             if self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
@@ -462,8 +468,14 @@ def _id_of(topic: Topic) -> str:
     return topic.id or NO_TOPIC_ID
 
 
-def _entry(topic: Topic) -> ArchivedTopic:
-    return ArchivedTopic(_id_of(topic), topic.partition_ids, topic.config.changed())
+def _entry(topic: Topic, kept: bool) -> ArchivedTopic:
+    return ArchivedTopic(_id_of(topic), topic.partition_ids, topic.config.changed(), kept)
+
+
+def _is_kept(known: Mapping[str, ArchivedTopic], topic: Topic) -> bool:
+    """Returns whether a deletion has begun that keeps the archive: another process must not undo that before it is done."""
+    entry = known.get(topic.name)
+    return entry is not None and entry.kept and entry.topic_id == _id_of(topic)
 
 
 def _same(known: Manifest, other: Manifest) -> bool:

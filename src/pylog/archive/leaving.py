@@ -1,4 +1,4 @@
-"""The archives of deleted topics: what is left to delete of them, in `pylog-archive-leaving.json`.
+"""The archives of deleted topics: those that are kept, and what is left to delete of others, in `pylog-archive-leaving.json`.
 
 The note is written before the topic is deleted, so that no crash leaves objects that nobody deletes. A topic of the note that
 still exists is left alone: its deletion did not come about.
@@ -13,12 +13,13 @@ from typing import Final
 import msgspec
 
 from pylog import limits, trace
+from pylog.archive.archiving import commit_topics
 from pylog.directory.documents import Count, Offset, decoded
 from pylog.directory.topic_names import is_topic_name
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, IllegalStateError
 from pylog.fs import FileKind, at_most, join, write_atomically
 from pylog.log_manager import LogManager
-from pylog.objects.layout import SEGMENT_OBJECTS, ArchivedPartition, is_id, segment_key
+from pylog.objects.layout import NO_TOPIC_ID, SEGMENT_OBJECTS, ArchivedPartition, is_id, segment_key
 from pylog.objects.manifest import Manifest, Retired
 from pylog.objects.objects import ObjectStore
 from pylog.objects.partition_manifests import manifests_of
@@ -76,6 +77,24 @@ def add_leaving(manager: LogManager, partitions: Sequence[ArchivedPartition], de
     if partitions:
         with manager.root.lock():
             _write(manager, [*read_leaving(manager), *(Leaving(*each, delay_ms) for each in partitions)])
+
+
+def keep_topic(manager: LogManager, objects: ObjectStore, name: str) -> None:
+    """Has the manifest of the store name a topic also after its deletion, which is about to begin.
+
+    Raises:
+        IllegalStateError: the archive has nothing of the topic, or is another store's.
+        ObjectStoreError: a request failed.
+    """
+    topic = manager.topic(name)
+    every = [ArchivedPartition(name, topic.id or NO_TOPIC_ID, number) for number in topic.partition_ids]
+    found = [manifests_of(objects, archived).newest().document for archived in every]
+    ends = {manifest.partition: manifest.end_offset for manifest in found if manifest is not None}
+    if not ends:
+        message = f"{objects.url} has no records of topic {name!r}; archive it first, or delete it without keep_archive"
+        raise IllegalStateError(message, path=manager.path)
+    commit_topics(manager, objects, [name], kept=True)
+    trace.line(trace.ARCHIVE_KEPT, topic=name, url=objects.url, ends=ends)
 
 
 def delete_leaving(manager: LogManager, objects: ObjectStore, writer: str, now_ms: int) -> None:

@@ -12,7 +12,7 @@ from pylog import limits, trace
 from pylog.archive.archived_segments import segments_of, standing_segment, unreadable
 from pylog.archive.copied_manifest import CopiedManifest
 from pylog.archive.counted_objects import CountedObjects
-from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving
+from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving, keep_topic
 from pylog.archive.opened import keep_url, kept_url, opened_archive
 from pylog.archive.settings import ArchiveSettings, read_settings
 from pylog.config import TopicConfig
@@ -56,6 +56,7 @@ class Tiers:
         self.catalogued: dict[str, float] = {}  # when a topic's was written, in seconds of the clock.
         self.checked: set[str] = set()  # topics whose catalogue was compared with what a dead process may have left.
         self.named: set[TopicPartition] = set()  # that the manifest of the store has
+        self._keeping: set[str] = set()  # topics that are being deleted, and whose archives are kept
         self._left = ""  # why the archives of deleted topics could not be deleted
         if given is not None:
             self._objects = CountedObjects(opened_archive(given))
@@ -96,10 +97,23 @@ class Tiers:
         return {} if found is None else {**found.requests, "sent": found.sent, "received": found.received}
 
     def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
-        """Notes that the archive of a topic must be deleted. See `StoreTiers`."""
+        """Notes that the archive of a topic must be deleted, unless it is kept. See `StoreTiers`."""
+        if topic in self._keeping:
+            return
         archived = [ArchivedPartition(topic, topic_id or NO_TOPIC_ID, number) for number in partitions]
         archived = [each for each in archived if CopiedManifest(self._manager.fs, self.directory(each)).read() is not None]
         add_leaving(self._manager, archived, config.remote_delete_delay_ms)
+
+    @contextmanager
+    def keeping(self, topic: str) -> Iterator[None]:
+        """Has the archive keep what it has of a topic, which is deleted before the context ends. See `StoreTiers`."""
+        self._manager.root.changes.check_deletable(self._manager.topic(topic))
+        keep_topic(self._manager, self.objects(), topic)
+        self._keeping.add(topic)
+        try:
+            yield
+        finally:
+            self._keeping.discard(topic)
 
     def leave(self, now_ms: int) -> None:
         """Deletes the archives of deleted topics, as far as that is due. A failure is logged once, and tried again."""

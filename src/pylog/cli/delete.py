@@ -10,7 +10,7 @@ from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
 from pylog.cli.output import print_json, print_line
 from pylog.cli.stores import logs_of, reading, writing
-from pylog.errors import InvalidTransactionStateError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidTransactionStateError, ObjectStoreError, UnknownTopicOrPartitionError
 from pylog.text import size_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 
 @command(TOPICS)
-def delete(store: StorePath, topic: TopicsGiven, /, *, force: Flag = False, yes: Yes = False, json: Json = False) -> int | None:
+def delete(
+    store: StorePath,
+    topic: TopicsGiven,
+    /,
+    *,
+    force: Flag = False,
+    keep_archive: Flag = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> int | None:
     """Deletes topics and all of their records permanently.
 
     A topic that does not exist is reported, and the others are deleted.
@@ -28,6 +37,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, force: Flag = False, yes:
         store: Path of the log directory. No broker may be running on it.
         topic: Names of one or more topics.
         force: Abort open transactions that write to the topics. Without it, such a topic is reported, and stays.
+        keep_archive: Keep the objects of the topics in the archive. Records that are not archived are deleted.
         yes: Do not ask for confirmation.
         json: Print one JSON document.
 
@@ -44,7 +54,7 @@ def delete(store: StorePath, topic: TopicsGiven, /, *, force: Flag = False, yes:
         complain(f"Topic '{name}' cannot be deleted: {why}")
     if found:
         confirm(f"This deletes the {what}", yes=yes)
-        _delete(store, found, failed, force=force)
+        _delete(store, found, failed, force=force, keep_archive=keep_archive)
     deleted = [each.name for each in found if each.name not in failed]
     if json:
         print_json({"deleted": deleted, "failed": failed})
@@ -64,13 +74,13 @@ def _existing(store: Store, names: Iterable[str], failed: dict[str, str]) -> lis
     return found
 
 
-def _delete(path: str, found: Iterable[Topic], failed: dict[str, str], *, force: bool) -> None:
+def _delete(path: str, found: Iterable[Topic], failed: dict[str, str], *, force: bool, keep_archive: bool) -> None:
     """Deletes topics. One that another process deletes at the same time, or that a transaction needs, does not stop the rest."""
     with writing(path) as opened:
         for topic in found:
             try:
-                opened.delete_topic(topic.name, force=force)
-            except (UnknownTopicOrPartitionError, InvalidTransactionStateError) as error:
+                opened.delete_topic(topic.name, force=force, keep_archive=keep_archive)
+            except (UnknownTopicOrPartitionError, InvalidTransactionStateError, ObjectStoreError) as error:
                 failed[topic.name] = str(error)
                 complain(f"Topic '{topic.name}' cannot be deleted: {error}")
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from pylog.cli.app import CARE, Json, TopicScope, command
+from pylog.cli.app import CARE, Flag, Json, TopicScope, command
 from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import UsageError
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 
 if TYPE_CHECKING:
-    from pylog.restoring import RestoreReport
+    from pylog.archive.restore_report import RestoreReport
 
 _COLUMNS: Final = (
     Column("topic"),
@@ -21,6 +21,7 @@ _COLUMNS: Final = (
     Column("end", "number"),
     Column("not_archived", "number"),
     Column("bytes", "bytes"),
+    Column("remote", "bytes"),
 )
 
 
@@ -32,6 +33,7 @@ def restore(
     *,
     topic: TopicScope = None,
     as_of: str | None = None,
+    hollow: Flag = False,
     old: str | None = None,
     bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
@@ -45,12 +47,14 @@ def restore(
         directory: The new directory: one that does not exist, is empty, or has an unfinished restore of the same archive.
         topic: Restore only this topic. Can be repeated.
         as_of: Restore the archive as it was at this time, such as 2026-11-01T12:00 (UTC), or a duration before now, such as P1D.
+        hollow: Leave the segments in the archive, which takes seconds for any size. The topics are tiered then.
         old: Path of the directory that was archived, if it still exists. Its log ends show what is missing.
         json: Print one JSON document.
 
     Examples:
         pylog restore s3://logs/shop shop
         pylog restore /mnt/backup/shop shop-of-november --as-of 2026-11-01T00:00
+        pylog restore s3://logs/shop shop --hollow
         pylog restore s3://logs/shop shop --old /broken/shop --json
     """
     from pylog.restoring import restore as restored
@@ -62,6 +66,7 @@ def restore(
             directory,
             topics=topic,
             as_of=moment,
+            hollow=hollow,
             old=old,
             progress=lambda done, total, _: shown(done, total),
             **bucket.access(),
@@ -91,6 +96,7 @@ def _rows(report: RestoreReport) -> list[dict[str, Any]]:
             "end": each.end_offset,
             "not_archived": each.lost,
             "bytes": each.bytes,
+            "remote": each.remote_bytes,
         }
         for each in report.partitions
         if each.end_offset or each.lost

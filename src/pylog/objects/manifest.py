@@ -175,11 +175,13 @@ class ArchivedTopic(msgspec.Struct, frozen=True):
         topic_id: the topic id of its objects' keys; the zero id if the topic has none.
         partitions: the numbers of those that were archived.
         config: what was set, by name.
+        kept: the store has deleted the topic, or is about to, and the archive keeps it.
     """
 
     topic_id: str
     partitions: tuple[Count, ...]
     config: dict[str, Any] = {}
+    kept: bool = False
 
 
 class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from pylog.config import TopicConfig
+from pylog.errors import IllegalStateError
 from pylog.objects.manifest import Manifest
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
@@ -92,6 +93,14 @@ class StoreTiers(Protocol):
         """Notes, durably, that the archive of a topic must be deleted: the topic is about to be deleted."""
         ...
 
+    def keeping(self, topic: str) -> AbstractContextManager[None]:
+        """Has the archive keep what it has of a topic, which is deleted before the context ends.
+
+        Raises:
+            IllegalStateError: there is no archive of the topic, or it has other records. ObjectStoreError: a request failed.
+        """
+        ...
+
     def requests(self) -> Mapping[str, int]:
         """Returns how many requests were sent, by kind; `sent` and `received` are bytes."""
         ...
@@ -109,6 +118,10 @@ class NoTiers:
 
     def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
         """Notes nothing."""
+
+    def keeping(self, topic: str) -> AbstractContextManager[None]:
+        """Raises IllegalStateError."""
+        raise IllegalStateError(f"topic {topic!r} has no archive to keep; delete it without keep_archive")
 
     def requests(self) -> Mapping[str, int]:
         """Returns none."""
