@@ -44,6 +44,12 @@ class ArchivedOutlines:
         self._objects = objects
         self._store = store
         self._topics: dict[str, _TopicExtents] = {}
+        self._newest: dict[TopicPartition, ArchivedExtent] = {}  # of partitions that the catalogue does not have
+        self._has_catalogue = True
+
+    def forget_catalogues(self) -> None:
+        """Reads the newest manifest of each partition from now on: a catalogue may be older than a snapshot is."""
+        self._has_catalogue = False
 
     def topic_id(self, name: str) -> str | None:
         """Returns the id of a topic; None if the archive does not have the topic."""
@@ -62,9 +68,15 @@ class ArchivedOutlines:
         if topic is None or partition.partition not in topic.partitions:
             message = f"{self._objects.url} has no partition {partition.topic}-{partition.partition}"
             raise UnknownTopicOrPartitionError(message, path=self._objects.url)
-        found = self._extents(partition.topic, topic).extent(partition.partition)
-        if found is not None:
-            return found
+        found = self._extents(partition.topic, topic).extent(partition.partition) if self._has_catalogue else None
+        if found is None:
+            found = self._newest.get(partition)
+        if found is None:
+            found = self._newest[partition] = self._read(partition, topic)
+        return found
+
+    def _read(self, partition: TopicPartition, topic: ArchivedTopic) -> ArchivedExtent:
+        """Returns the extent of a partition by its newest manifest."""
         newest = manifests_of(self._objects, ArchivedPartition(partition.topic, topic.topic_id, partition.partition)).newest()
         made = None if newest.document is None else _TopicExtents(catalogue_of([newest.document])).extent(partition.partition)
         return made or ArchivedExtent(PartitionExtent(0, 0, [], [], lambda _: _guessed(0, 0, 0)), 0)

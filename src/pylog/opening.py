@@ -141,7 +141,7 @@ def _files_of(
             root = _local(path, fs)
             return root, TieredDirectory(archive, root, fs or OsFileSystem()).files()
     root, files = _local(path, fs), fs or OsFileSystem()
-    check_restored(files, root)
+    check_restored(files, root, write=mode != "r")
     return root, files
 
 

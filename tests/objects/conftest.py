@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pylog.objects import ObjectStore, open_objects
+from support.kafka_tiers import key, unpacked  # noqa: F401 - fixtures
 
 SECRET = "s3cr3t-Ke1/of+tests"
 

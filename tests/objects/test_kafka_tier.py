@@ -24,7 +24,7 @@ from pylog.objects import open_objects
 from pylog.objects.aiven import AivenSegment
 from pylog.objects.aiven_keys import KeyRing
 from pylog.objects.kafka_tier import TieredDirectory
-from support.kafka_tiers import PREFIXES, key_file, metadata_free_directory, records_of_segments, unpacked_tiers, write_metadata
+from support.kafka_tiers import PREFIXES, metadata_free_directory, records_of_segments, write_metadata
 
 # partition: start, end, last stable offset, records, committed records below that (golden-tier/README.md of the project's data)
 ALONE = {
@@ -34,16 +34,6 @@ ALONE = {
     ("codec-zstd-idem", 0): (76, 744, 744, 668, 668),
     ("t", 0): (12000, 14033, 14001, 2032, 0),
 }
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked_tiers(tmp_path_factory.mktemp("tiers"))
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return key_file(tmp_path_factory.mktemp("key"))
 
 
 def aiven(unpacked: Path, name: str, key: str | None) -> pylog.KafkaTier:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.kafka_tiers import key, unpacked  # noqa: F401 - fixtures
 from support.spark.cluster import Cluster
 from support.spark.sessions import quiet_session
 

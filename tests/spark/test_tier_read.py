@@ -20,23 +20,13 @@ from pylog.spark.options import any_options, read_options, stream_options
 from pylog.spark.planner import LogSlice, plan
 from pylog.spark.reader import read_slice
 from pylog.spark.schema import arrow_schema
-from support.kafka_tiers import PREFIXES, key_file, metadata_free_directory, unpacked_tiers
+from support.kafka_tiers import PREFIXES, metadata_free_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL, END = 16081, 16502
 FROM_12000 = {"startingOffsets": '{"t": {"0": 12000}}'}  # the golden tier has no logs below it
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked_tiers(tmp_path_factory.mktemp("tiers"))
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return key_file(tmp_path_factory.mktemp("key"))
 
 
 def alone(unpacked: Path, name: str, key: str, topic: str = "txn") -> dict[str, str]:

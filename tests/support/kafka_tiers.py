@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 import pylog
 from pylog.objects.tier_records import fold
 from pylog.record.primitives import Writer
@@ -24,6 +26,18 @@ def unpacked_tiers(directory: Path) -> Path:
     with tarfile.open(GOLDEN / "tiers.tar.xz") as archive:
         archive.extractall(directory, filter="data")
     return directory
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiers, for the tests of a module."""
+    return unpacked_tiers(tmp_path_factory.mktemp("tiers"))
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of the key of the encrypted tiers."""
+    return key_file(tmp_path_factory.mktemp("key"))
 
 
 def metadata_free_directory(tiers: Path, directory: Path) -> Path:

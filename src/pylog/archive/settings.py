@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 from functools import partial
 from typing import Final
@@ -11,7 +10,7 @@ import msgspec
 
 from pylog import limits
 from pylog.directory.documents import decoded
-from pylog.errors import CorruptionError, IllegalStateError, StorageFailedError
+from pylog.errors import CorruptionError, IllegalStateError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.topics.signs import ARCHIVE_SETTINGS
 from pylog.urls import escaped
@@ -67,15 +66,18 @@ def read_settings(fs: FileSystem, root: str) -> ArchiveSettings | None:
     return msgspec.structs.replace(found, url=escaped(found.url))
 
 
-def check_restored(fs: FileSystem, root: str) -> None:
-    """Raises IllegalStateError if the directory has an unfinished restore. Cost: one system call."""
-    try:
-        is_unfinished = fs.exists(join(root, RESTORING))
-    except StorageFailedError as error:
-        if error.errno != errno.EACCES:
-            raise
-        return  # the directory cannot be searched, which the opening says better
-    if is_unfinished:
+def check_restored(fs: FileSystem, root: str, *, write: bool) -> None:
+    """Raises IllegalStateError if the directory has an unfinished restore.
+
+    Raises:
+        NotALogDirectoryError: it is no directory that this process may use.
+
+    Cost: a few system calls.
+    """
+    if not fs.exists(root):
+        return
+    fs.check_directory(root, write=write)
+    if fs.exists(join(root, RESTORING)):
         message = f"{root} has an unfinished restore: call pylog.restore with the same arguments to finish it, or remove it"
         raise IllegalStateError(message, path=root)
 

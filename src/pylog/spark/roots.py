@@ -131,7 +131,10 @@ class Root(UnopenedDirectory):
 
     def snapshot(self, topics: Collection[str]) -> Snapshot:
         """Takes a snapshot of topics; raises as `Store.snapshot`."""
-        return self._opened().snapshot(topics, groups=())
+        taken = self._opened().snapshot(topics, groups=())
+        if self._archive is not None:
+            self._archive.forget_catalogues()  # the slices must reach as far as the snapshot, which has read the manifests
+        return taken
 
     def close(self) -> None:
         """Closes the stores, if anything has needed them."""
