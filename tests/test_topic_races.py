@@ -19,6 +19,7 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.directory.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.directory.partition_metadata import format_partition_metadata
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import mark_deleted
 from pylog.record.types import TopicPartition
@@ -441,6 +442,23 @@ def test_a_log_that_was_never_written_does_not_append_to_the_topic_that_was_made
     assert values(two.log("t")) == []
     assert one.log("t").append(b"x") == 0
     assert values(two.log("t")) == [b"x"]
+
+
+@pytest.mark.damaged("the id is that of another topic")
+@pytest.mark.parametrize("call", ["look", "write"])
+def test_a_header_that_is_equal_to_that_of_the_topic_in_whose_place_it_is_is_not_taken_for_it(
+    one: Store, two: Store, tmp_path: Path, call: str
+) -> None:
+    """A new topic can have as many bytes as the old one, and its files the inodes of the old ones: only its id differs."""
+    one.create_topic("t")
+    one.log("t").append(b"x")
+    known = manager_of(two).log("t", 0)  # loaded, and not looked at: its header is not open
+    (tmp_path / "t-0" / "partition.metadata").write_bytes(format_partition_metadata("B" * 22))
+    if call == "look":
+        assert known.was_deleted()
+    else:
+        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="deleted"):
+            known.next_sequence(99, 0)
 
 
 @pytest.mark.parametrize("wrote", [False, True], ids=["read", "wrote"])

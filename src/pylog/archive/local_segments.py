@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from pylog.archive.plan import LocalSegment, is_same
 from pylog.archive.uploader import Content
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, StorageFailedError
 from pylog.log.state import LogState
 from pylog.objects.manifest import Manifest, RemoteSegment
 from pylog.segment.header_digest import digest_of
 from pylog.segment.seal import read_seal
-from pylog.segment.segment import LogSegment
+from pylog.segment.segment import LogSegment, vanished
 
 
 def still(state: LogState, before: LogState, contents: Sequence[Content]) -> bool:
@@ -52,7 +52,10 @@ def local_segments(state: LogState, manifest: Manifest | None) -> list[LocalSegm
 
 
 def known_digest(segment: LogSegment) -> int | None:
-    """Returns the digest of a sealed segment: from its seal, else from its batch headers; None if damage hides it."""
+    """Returns the digest of a sealed segment: from its seal, else from its batch headers.
+
+    None if damage hides it, or if the segment was deleted meanwhile: an upload finds that out, and nothing else needs a digest.
+    """
     try:
         seal = read_seal(segment.fs, segment)
         if seal is not None and seal.size == segment.size:
@@ -62,4 +65,8 @@ def known_digest(segment: LogSegment) -> int | None:
     try:
         return digest_of(segment, segment.size).value
     except CorruptionError:
+        return None
+    except StorageFailedError as error:
+        if not vanished(error):
+            raise
         return None

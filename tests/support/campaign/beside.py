@@ -156,8 +156,8 @@ def write(path: str, board: str, seed: int, only: str | None = None) -> int:
 class Reader:
     """A thread's view: calls methods and judges what they answer."""
 
-    def __init__(self, store: pylog.Store, board: Board, seen: dict[int, bytes] | None, seed: int) -> None:
-        self.board = board
+    def __init__(self, store: pylog.Store, board: Board, seen: dict[int, bytes] | None, seed: int, since: int) -> None:
+        self.board, self.since = board, since
         self.rng = random.Random(seed)
         self._seen = seen
         self._asked = sys.maxsize
@@ -165,7 +165,6 @@ class Reader:
 
     def use(self, store: pylog.Store) -> None:
         """Reads through this store from now on. What changes after `since` may make its log and its consumer useless."""
-        self.since = self.board.truncations
         self.store, self.log = store, store.log("t")
         self.consumer = store.consumer(auto_offset_reset="earliest")
         self.consumer.assign([TOPIC])
@@ -174,6 +173,7 @@ class Reader:
         """Reads on, after the store was closed or the topic deleted."""
         while True:
             self.consumer.close()  # does nothing in a store that is closed
+            self.since = self.board.truncations  # before the store is asked for, which can be closed then
             try:
                 self.use(current())
             except (pylog.ClosedError, pylog.UnknownTopicOrPartitionError):
@@ -535,7 +535,7 @@ class _Readers:
         while True:
             since = self._board.truncations
             try:
-                return Reader(self._writer.store, self._board, self.seen, seed)
+                return Reader(self._writer.store, self._board, self.seen, seed, since)
             except self._passing:
                 assert self._board.has_changed(since)
                 time.sleep(0.001)
@@ -580,7 +580,7 @@ def _read_in_threads(
 
 def _warm_up(store: pylog.Store, board: Board, seed: int) -> None:
     """Calls each method once, so that the kernels are compiled before the time counts."""
-    reader = Reader(store, board, {}, seed)
+    reader = Reader(store, board, {}, seed, board.truncations)
     for one in READS:
         with suppress(Exception):  # judged later: another process may be deleting the topic
             one(reader)

@@ -28,8 +28,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_topic_made_again_is_written_through_the_old_log",
         file="pylog/log/recovery/loaded.py",
-        text="loaded.found is not None or is_of_another_topic(source, loaded)",
-        replacement="loaded.found is not None",
+        text="    if is_of_another_topic(source, loaded):\n        return False\n",
+        replacement="",
         tests=(
             "tests/test_topic_races.py::test_a_log_that_was_never_written_does_not_append_to_the_topic_that_was_made_in_its_place",
         ),

@@ -300,10 +300,18 @@ class Follower:
     def _opened_header(self) -> DurablePointFile | None:
         header = self._header
         if header is None:
-            header = self._header = open_header(self._source.fs, self._source.directory)
+            header = open_header(self._source.fs, self._source.directory)
             if header is not None:
+                self._check_topic(header)
+                self._header = header
                 self._source.open_files.opened(self)
         return header
+
+    def _check_topic(self, header: DurablePointFile) -> None:
+        """Closes a header of another topic: one that was just opened can be equal to that of the topic in whose place it is."""
+        if is_of_another_topic(self._source, self.loaded):
+            header.close()
+            raise deleted(self._source)
 
 
 def _lasting(slot: DurablePoint) -> tuple[int, int, int, int]:

@@ -206,8 +206,9 @@ class Loaded:
 def is_of_another_topic(source: Source, loaded: Loaded) -> bool:
     """Returns whether the directory belongs to another topic of the same name, created after the partition was loaded.
 
-    For a partition without a header: a header tells of the deletion itself. Names and sizes of files do not show it, because two
-    empty partitions have the same ones. Cost: one small read.
+    For a partition without an open header: one that is open tells of the deletion itself. Names and sizes of files do not show
+    it, and neither does a header that is opened now: the new topic can have as many bytes, and its files the inodes of the old
+    ones. Cost: one small read.
     """
     found = None
     with suppress(CorruptionError):  # an unreadable id decides nothing
@@ -223,7 +224,9 @@ def unchanged_since_load(source: Source, loaded: Loaded) -> bool:
         header.close()
         if slot != loaded.found or same_boot != loaded.same_boot:
             return False  # it was written, or replaced by a copy
-    elif loaded.found is not None or is_of_another_topic(source, loaded):
+    elif loaded.found is not None:
+        return False
+    if is_of_another_topic(source, loaded):
         return False
     if not loaded.segments:
         fs, directory = source.fs, source.directory
