@@ -10,7 +10,7 @@ import msgspec
 
 from pylog import limits
 from pylog.directory.documents import decoded
-from pylog.errors import CorruptionError, IllegalStateError
+from pylog.errors import CorruptionError, IllegalStateError, StorageFailedError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.topics.signs import ARCHIVE_SETTINGS
 from pylog.urls import escaped
@@ -72,12 +72,14 @@ def check_restored(fs: FileSystem, root: str, *, write: bool) -> None:
     Raises:
         NotALogDirectoryError: it is no directory that this process may use.
 
-    Cost: a few system calls.
+    Cost: one system call.
     """
-    if not fs.exists(root):
-        return
-    fs.check_directory(root, write=write)
-    if fs.exists(join(root, RESTORING)):
+    try:
+        is_unfinished = fs.exists(join(root, RESTORING))
+    except StorageFailedError:
+        fs.check_directory(root, write=write)  # says what is wrong with the directory, if that is why
+        raise
+    if is_unfinished:
         message = f"{root} has an unfinished restore: call pylog.restore with the same arguments to finish it, or remove it"
         raise IllegalStateError(message, path=root)
 

@@ -77,7 +77,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> _Opened:
     if not is_url(url):
         if "://" in url:
             raise InvalidArgumentError(f"the URL {_shown(url)} must begin with s3://, gs://, az:// or file://")
-        return DirectoryObjects(absolute(path_of("url", url)))
+        return DirectoryObjects(absolute(url))
     parts = _split(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise InvalidArgumentError(
@@ -110,7 +110,7 @@ def _shown(url: str) -> str:
 def _directory(url: str, host: str, path: str) -> DirectoryObjects:
     if host not in {"", "localhost"} or not path.startswith("/"):
         raise InvalidArgumentError(f"the URL {url} must have the form file:///directory, with three slashes")
-    return DirectoryObjects(absolute(path_of("url", path)))
+    return DirectoryObjects(absolute(path))
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

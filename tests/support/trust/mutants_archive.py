@@ -42,7 +42,7 @@ ARCHIVE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="an_unfinished_restore_is_opened",
         file="pylog/archive/settings.py",
-        text="    if fs.exists(join(root, RESTORING)):",
+        text="    if is_unfinished:",
         replacement="    if False:",
         tests=("tests/objects/test_archive.py::test_a_damaged_object_is_named_and_never_restored",),
         why="A directory with a part of the records passes for a whole one, and is written to.",
