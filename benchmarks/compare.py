@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from benchmarks.measure import Row
 from benchmarks.results import Run, number
 
 TOLERANCE = 0.3  # of the kept ratio: medians of a few rounds move without a reason
+ELSEWHERE = 0.5  # the same on another processor: its cache and memory have other ratios
+CONTROL = "control"  # the part of a row that compares a rival with itself: only noise moves its ratio
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,34 @@ class Change:
         return self.now < self.kept * (1 - tolerance)
 
 
+def tolerance(kept: Run, run: Run) -> float:
+    """By how much a ratio may be worse: a usual part, and twice the noise that the controls of the two runs have measured.
+
+    Noise is by how much the ratio of one round of a control was typically off the control's median. At most nine tenths: a ratio
+    that has become ten times worse is never noise.
+    """
+    usual = TOLERANCE if kept.machine.get("processor") == run.machine.get("processor") else ELSEWHERE
+    return min(usual + 2 * max(_noise(kept), _noise(run)), 0.9)
+
+
+def _noise(run: Run) -> float:
+    controls = [row.ratio.rounds for row in run.rows if row.part == CONTROL and row.ratio is not None]
+    return max(map(_spread, controls), default=0.0)
+
+
+def _spread(rounds: Sequence[float]) -> float:
+    """The typical distance from the median, as a share of it."""
+    middle = statistics.median(rounds)
+    return statistics.median(abs(each - middle) for each in rounds) / middle
+
+
 def changes(kept: Run, run: Run) -> list[Change]:
-    """All ratios that both runs have, the worst change first.
+    """All ratios that both runs have, but for controls, the worst change first.
 
     Raises:
         ValueError: they have none in common: the runs are of different sizes, or of different benchmarks.
     """
-    ratios = {row.key: row.ratio.median for row in kept.rows if row.ratio is not None}
+    ratios = {row.key: row.ratio.median for row in kept.rows if row.ratio is not None and row.part != CONTROL}
     found = [Change(row, ratios[row.key]) for row in run.rows if row.ratio is not None and row.key in ratios]
     if not found:
         raise ValueError(

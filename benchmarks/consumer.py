@@ -114,8 +114,9 @@ def _poll_arrow(consumer: Consumer, count: int) -> None:
 
 
 def _iterate(consumer: Consumer, count: int) -> None:
-    for _ in range(count):
-        next(consumer)
+    for number, _ in enumerate(consumer, 1):
+        if number == count:
+            return
 
 
 READ: dict[str, Callable[[Consumer, int], None]] = {"poll": _poll, "poll_arrow": _poll_arrow, "for record in consumer": _iterate}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,19 @@ BATCH_OVERHEAD = 100  # what `max_message_bytes` must have above the batch size 
 
 Rows = Callable[[int, int], pa.RecordBatch]  # first offset and count to rows
 
-_LETTERS = np.random.default_rng(0).integers(65, 91, PIECE * 100, dtype=np.uint8)
 _WORDS = ("orders", "customer", "created", "shipped", "pending", "amount", "currency", "EUR", "USD", "total", "item", "address")
 
 
 def fixed(count: int, size: int) -> pa.Array:
     """Letters, `size` bytes each."""
     ends = np.arange(count + 1, dtype=np.int32) * size
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(_LETTERS[: count * size])])
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(_letters()[: count * size])])
+
+
+@cache
+def _letters() -> np.ndarray:
+    """Made by the first call: 100 MB take half a second, and not every program that imports this writes rows."""
+    return np.random.default_rng(0).integers(65, 91, PIECE * 100, dtype=np.uint8)
 
 
 def plain_rows(first: int, count: int) -> pa.RecordBatch:

@@ -128,4 +128,4 @@ def _run(work: str, directory: Path, cache: Path) -> float:
     command = [sys.executable, "-c", TIMED.format(work=work), str(target)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     shutil.rmtree(new, ignore_errors=True)
-    return float(done.stdout)
+    return float(done.stdout.splitlines()[-1])  # a command prints before it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ PART = "T"
 VALUE = b"0123456789" * 10
 PARTITIONS = 8
 THREADS = 32
+SQLITE_THREADS = 8
 MANY_PARTITIONS = 100  # of a snapshot
 IDS = 10_000
 THINKS_S = 0.005  # between two commits of a program that does something else
@@ -38,6 +39,8 @@ def run(settings: Settings) -> None:
         _latency(settings, store, bare, table)
         _rate(settings, store, bare, table)
         _threads(settings, store)
+        _threads_against_tables(settings, store, directory / "threads")
+        _records_against_tables(settings, store, table)
         _in_memory(settings, store)
         _many_records(settings, store)
         _many_rows(settings, store)
@@ -48,17 +51,24 @@ def run(settings: Settings) -> None:
     _opening(settings, directory / "ids")
 
 
+TABLES = "SQLite, WAL, synchronous=FULL"
+
+
 class _Tables:
-    """Two tables in SQLite, changed in one transaction, as durable as `Durability.SYNC`."""
+    """Two tables in SQLite, changed in one transaction, as durable as `Durability.SYNC`. One thread at a time may use it."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE a (v)", "CREATE TABLE b (v)"):
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
+        tables = (f"CREATE TABLE IF NOT EXISTS {name} (v)" for name in "ab")
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *tables):
             self._connection.execute(statement)
 
-    def commit(self) -> None:
-        for statement in ("BEGIN", "INSERT INTO a VALUES (?)", "INSERT INTO b VALUES (?)", "COMMIT"):
-            self._connection.execute(statement, (VALUE,) if "?" in statement else ())
+    def commit(self, count: int = 1) -> None:
+        """Adds so many rows to each table."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        for name in "ab":
+            self._connection.executemany(f"INSERT INTO {name} VALUES (?)", [(VALUE,)] * count)
+        self._connection.execute("COMMIT")
 
     def close(self) -> None:
         self._connection.close()
@@ -95,7 +105,7 @@ def _latency(settings: Settings, store: Store, bare: _Bare, table: _Tables) -> N
         work = f"commit of 1 record in each of {name} partitions, 5 ms apart"
         _report(settings, work, "ms", found[name], "bare", found["bare"], target)
     work = "commit of 1 record in each of 2 partitions, 5 ms apart, against two tables"
-    _report(settings, work, "ms", found["2"], "SQLite, WAL, synchronous=FULL", found["sqlite"], times(1 / 2))
+    _report(settings, work, "ms", found["2"], TABLES, found["sqlite"], times(1 / 2))
 
 
 def _rate(settings: Settings, store: Store, bare: _Bare, table: _Tables) -> None:
@@ -111,35 +121,70 @@ def _rate(settings: Settings, store: Store, bare: _Bare, table: _Tables) -> None
     for name, target in (("2 partitions", 0.17), ("1 partition", 0.4), ("1 partition, no id", 0.85)):
         _report(settings, f"commits in a loop, {name}", "/s", found[name], "bare", found["bare"], times(target))
     work = "commits in a loop, 2 partitions, against two tables"
-    _report(settings, work, "/s", found["2 partitions"], "SQLite, WAL, synchronous=FULL", found["sqlite"], times(0.25))
+    _report(settings, work, "/s", found["2 partitions"], TABLES, found["sqlite"], times(0.25))
 
 
 def _threads(settings: Settings, store: Store) -> None:
     """Commits of many threads, an id each, in the same two partitions: their syncs are shared."""
     count = settings.scaled(10, 4)
     sides = {
-        "many": lambda: _rate_of_threads(store, THREADS, count),
-        "one": lambda: _rate_of_threads(store, 1, count),
+        "many": lambda: _rate_of_threads(_commits_of(store, THREADS), count),
+        "one": lambda: _rate_of_threads(_commits_of(store, 1), count),
     }
     found = race(sides, settings.rounds)
     _report(settings, f"commits of {THREADS} threads, 2 partitions", "/s", found["many"], "one thread", found["one"], times(6))
 
 
-def _rate_of_threads(store: Store, threads: int, count: int) -> float:
+def _threads_against_tables(settings: Settings, store: Store, path: Path) -> None:
+    """The same, of fewer threads, against threads that each have a connection to SQLite."""
+    count = settings.scaled(20, 5)
+    tables = [_Tables(path) for _ in range(SQLITE_THREADS)]
+    sides = {
+        "ours": lambda: _rate_of_threads(_commits_of(store, SQLITE_THREADS), count),
+        "sqlite": lambda: _rate_of_threads([table.commit for table in tables], count),
+    }
+    found = race(sides, settings.rounds)
+    for table in tables:
+        table.close()
+    work = f"commits of {SQLITE_THREADS} threads, 2 partitions, against two tables"
+    _report(settings, work, "/s", found["ours"], TABLES, found["sqlite"], times(1))
+
+
+def _commits_of(store: Store, threads: int) -> list[Callable[[], None]]:
+    """Returns a commit for each thread, with an id of its own."""
+    return [_commit(store, f"thread {number}", 2) for number in range(threads)]
+
+
+def _rate_of_threads(commits: Sequence[Callable[[], None]], count: int) -> float:
     """Returns commits a second of all threads together, each of which commits `count` times."""
 
-    def commit_all(number: int) -> None:
-        commit = _commit(store, f"thread {number}", 2)
+    def commit_all(commit: Callable[[], None]) -> None:
         for _ in range(count):
             commit()
 
-    working = [threading.Thread(target=commit_all, args=(number,)) for number in range(threads)]
+    working = [threading.Thread(target=commit_all, args=(commit,)) for commit in commits]
     began = time.perf_counter()
     for thread in working:
         thread.start()
     for thread in working:
         thread.join()
-    return threads * count / (time.perf_counter() - began)
+    return len(commits) * count / (time.perf_counter() - began)
+
+
+def _records_against_tables(settings: Settings, store: Store, table: _Tables) -> None:
+    """1,000 records in each of two partitions, against as many rows in each of two tables."""
+    count = settings.scaled(10, 3)
+    values = [VALUE] * 1_000
+
+    def ours() -> None:
+        with store.transaction("records") as transaction:
+            for partition in range(2):
+                transaction.append_many("out", values, partition=partition)
+
+    sides = {"ours": ours, "sqlite": lambda: table.commit(len(values))}
+    found = race({name: lambda call=call: _a_second(call, count) for name, call in sides.items()}, settings.rounds)
+    work = "commits of 1,000 records in each of 2 partitions, against two tables"
+    _report(settings, work, "/s", found["ours"], TABLES, found["sqlite"], times(4))
 
 
 def _in_memory(settings: Settings, store: Store) -> None:

@@ -130,18 +130,40 @@ def test_unknown_durabilities_are_refused(root: Path, durability: Any) -> None:
         pylog.open(root, durability=durability)
 
 
+ACTIONS = ("read", "command", "kafka", "confluent", "append", "open", "commit", "create")
 # What runs without the rights of the tests' user: warmed up with them, as the interpreter's own files may be closed to others.
 UNPRIVILEGED = """
-import os, sys
+import contextlib, io, os, sys
 import pylog
+from pylog.cli import main
+from pylog.compat import confluent, kafka
 from pylog.fs import OsFileSystem
+from pylog.spark.group import GroupCommits
 from pylog.tools.stats import collect
 from pylog.tools.verify import verify
 parent, target, action = sys.argv[1:]
+
+
+def command(path, *words):
+    sys.argv[1:] = [*words, path, "new-topic"] if words else ["describe", path, "t"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:
+        try:
+            code = main()
+        except SystemExit as ended:
+            code = ended.code
+    if code:
+        raise pylog.PylogError(told.getvalue())
+
+
 actions = {
     "read": lambda path: list(pylog.open(path, "r").log("t").records()),
+    "command": command,
+    "kafka": lambda path: kafka.KafkaProducer(bootstrap_servers="pylog://" + path).close(),
+    "confluent": lambda path: confluent.Producer({"bootstrap.servers": "pylog://" + path}).close(),
     "append": lambda path: pylog.open(path, "rw").log("t").append(b"more"),
     "open": lambda path: pylog.open(path, "rw"),
+    "commit": lambda path: GroupCommits(path, "g").open().close(),
+    "create": lambda path: command(path, "create"),
 }
 for name, act in actions.items():
     act(os.path.join(parent, "warm-" + name))
@@ -152,7 +174,7 @@ if os.getuid() == 0:
 try:
     actions[action](os.path.join(parent, target))
     print("nothing refused")
-except pylog.PylogError as error:
+except (pylog.PylogError, kafka.errors.KafkaError, confluent.KafkaException) as error:
     print(type(error).__name__, error)
 """
 
@@ -165,7 +187,12 @@ except pylog.PylogError as error:
         ("data", 0o000, "data", "open", "NotALogDirectoryError no permission to read and write"),
         ("data", 0o555, "data", "open", "NotALogDirectoryError no permission to read and write"),
         ("data", 0o555, "data", "read", "nothing refused"),
-        ("", 0o555, "new", "open", "NotALogDirectoryError no permission to read and write"),
+        ("data", 0o000, "data", "command", "PylogError pylog: no permission to read"),
+        ("data", 0o555, "data", "command", "nothing refused"),
+        ("data", 0o555, "data", "kafka", "KafkaConfigurationError KafkaConfigurationError: no permission to read and write"),
+        ("data", 0o555, "data", "confluent", "KafkaException KafkaError"),
+        ("", 0o555, "new", "kafka", "KafkaConfigurationError KafkaConfigurationError: cannot create "),
+        ("", 0o555, "new", "open", "NotALogDirectoryError cannot create "),
         ("data/t-0", 0o555, "data", "append", "NotALogDirectoryError no permission to read and write"),
         ("data/t-0", 0o000, "data", "read", "NotALogDirectoryError no permission to read"),
         ("data/t-0/00000000000000000000.log", 0o000, "data", "read", "StorageFailedError cannot open"),
@@ -175,7 +202,7 @@ def test_missing_permissions_are_named(closed: str, mode: int, target: str, acti
     with tempfile.TemporaryDirectory(prefix="pylog-test-") as name:  # pytest's own directories are closed to other users
         parent = Path(name)
         parent.chmod(0o755)
-        for path in ("data", "warm-read", "warm-append", "warm-open"):
+        for path in ("data", *(f"warm-{each}" for each in ACTIONS)):
             with pylog.open(parent / path) as store:
                 store.create_topic("t")
                 store.log("t").append(b"kept")
@@ -186,9 +213,47 @@ def test_missing_permissions_are_named(closed: str, mode: int, target: str, acti
         result = run(UNPRIVILEGED, name, target, action)
         (parent / closed).chmod(0o755)
         assert result.stdout.startswith(expected), result
+        if "no permission" in result.stdout:
+            assert f"(uid {os.getuid()}, {mode:04o}), this process is uid " in result.stdout, result
         changed = {path: state for path, state in listing(parent / "data").items() if before.get(path) != state}
         locks = {".lock", "pylog.lock"} if action == "append" else set()  # the store itself could be opened
         assert set(changed) - {closed.removeprefix("data/")} <= locks
+
+
+READS = 'or open it with mode="r"'
+ELSEWHERE = "or choose another directory"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "target", "action", "advice"),
+    [
+        ("data", "data", "open", READS),
+        ("", "new", "open", ELSEWHERE),
+        ("data", "data", "create", "ask its owner for access"),
+        ("", "new", "create", ELSEWHERE),
+        ("data", "data", "kafka", 'or read it with pylog.compat.install(mode="r"), without a group'),
+        ("data", "data", "confluent", 'or read it with pylog.compat.install(mode="r"), without a group'),
+        ("", "new", "kafka", ELSEWHERE),
+        ("data", "data", "commit", "ask its owner for access; to read without committing, leave out groupId"),
+        ("data/t-0", "data", "append", "ask its owner for access"),
+    ],
+)
+def test_the_advice_for_a_missing_permission_is_one_that_helps_there(closed: str, target: str, action: str, advice: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="pylog-test-") as name:
+        parent = Path(name)
+        parent.chmod(0o755)
+        for path in ("data", *(f"warm-{each}" for each in ACTIONS)):
+            with pylog.open(parent / path) as store:
+                store.create_topic("t")
+        for path in sorted(parent.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        (parent / closed).chmod(0o555)
+        result = run(UNPRIVILEGED, name, target, action)
+        (parent / closed).chmod(0o755)
+    assert "no permission to read and write" in result.stdout, result
+    assert result.stdout.strip().rstrip('")}').endswith(advice.rstrip('")}')), result
+    assert ("mode=" in result.stdout) == ("mode=" in advice), result
 
 
 @contextmanager

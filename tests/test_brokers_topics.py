@@ -65,7 +65,7 @@ def test_settings_of_a_topic_that_the_broker_deleted_are_not_those_of_one_it_mad
 
 
 def test_a_topic_that_a_broker_would_set_aside_is_not_created_in_its_directory(directory: Path) -> None:
-    """It would be acknowledged, and gone when the broker starts."""
+    """It would be acknowledged, and lost when the broker starts."""
     with pylog.open(directory) as store:
         store.alter_topic("txn", retention_ms=-1)
         made = {path.name for path in directory.iterdir() if path.is_dir()}

@@ -19,6 +19,7 @@ import pytest
 
 import pylog
 from pylog import ClosedError, Durability, Store, TopicPartition, UnknownTopicOrPartitionError
+from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem
 from support import warm
 from support.engines import engine_of
@@ -127,7 +128,6 @@ OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may 
     "Group.reset",  # refused for its arguments first
     "Group.delete_offsets",
     "Log.recovery_report",
-    "OffsetStore.retention_minutes",
     "OffsetStore.skipped_records",
     "Producer.partitions_for_topic",
     "Producer.flush",
@@ -333,6 +333,47 @@ def test_calls_of_other_threads_beside_close_end_with_closed_error_and_nothing_e
             assert (wrong, watch.notes) == ([], [])
     finally:
         sys.setswitchinterval(before)
+
+
+class _ClosingClock(ManualClock):
+    """A clock during one of whose readings another thread closes a store."""
+
+    def __init__(self, reading: int) -> None:
+        super().__init__()
+        self.reading = reading
+        self.close: Callable[[], object] | None = None
+
+    def monotonic(self) -> float:
+        if self.close is not None:
+            self.reading -= 1
+            if self.reading < 0:
+                closing, self.close = threading.Thread(target=self.close), None
+                closing.start()
+                closing.join(0.2)  # where a lock is held, it waits for this call
+        return super().monotonic()
+
+
+@pytest.mark.pair("close", "groups")
+@pytest.mark.damaged("no: all is closed when the test ends")
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_poll_that_is_under_way_when_another_thread_closes_the_store_writes_nothing_later(is_first: bool) -> None:
+    for reading in range(8):
+        watch, clock = Watch(), _ClosingClock(reading)
+        store = opened(watch, clock=clock)
+        consumer = store.consumer("t", group_id="h")
+        if not is_first:
+            consumer.poll(5)
+            clock.advance(10_000)  # a heartbeat is due
+
+        def close(store: Store = store, watch: Watch = watch) -> None:
+            store.close()
+            watch.end()
+
+        clock.close = close
+        with suppress(ClosedError):
+            consumer.poll(0)
+        assert watch.notes == []
+        consumer.close()
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------------

@@ -167,6 +167,7 @@ def batches_in_batches(count: int) -> bytes:
     return b"damage" + inner + bytes(count * 100) + b"!" * 100
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.damaged("a batch again and again")
 @pytest.mark.parametrize("bytes_of", [claims_between_messages, claims_between_batches, batches_in_batches])
 def test_headers_that_each_claim_the_rest_of_a_file_cost_a_walk_no_more_than_some_times_the_file(
@@ -200,6 +201,7 @@ def test_headers_that_each_claim_the_rest_of_a_file_cost_a_walk_no_more_than_som
     assert done["read"] <= 50 * size
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a batch again and again")
 def test_a_batch_that_is_there_many_times_takes_time_in_proportion_to_the_file(tmp_path: Path) -> None:
     """The search for what follows the first one finds bytes in each that look like a message of an old format."""

@@ -39,6 +39,7 @@ NOT_RUN = {
     "README.md: Install": "it needs a network",
     "README.md: Work on it": "it sets the machine up",
     "docs/how-to/serve-metrics.md: Without a program of yours": "it serves until it is interrupted",
+    "docs/how-to/tiering.md: Several processes, several machines": "it needs a copy of the directory",
     "docs/how-to/window.md: Open a window on a directory": "it serves until it is interrupted",
     "docs/how-to/window.md: From another machine": "it needs another machine",
     "docs/how-to/window.md: Through a proxy": "it serves until it is interrupted",

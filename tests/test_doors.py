@@ -299,7 +299,7 @@ def test_each_kind_of_file_has_a_test_of_its_memory() -> None:
     assert all(kinds()[name].bound(0) <= 1 << 20 for name in SMALL)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", DENSE)
 def test_the_memory_that_a_file_takes_is_bounded_by_its_bytes(name: str) -> None:
     """For twice the bytes twice the memory, and never more than the factor that `limits` states."""

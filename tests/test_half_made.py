@@ -26,7 +26,7 @@ FS = OsFileSystem()
 
 
 class Killed(BaseException):
-    """What ends a process amid a call."""
+    """The errors that end a process during a call."""
 
 
 @pytest.fixture
@@ -144,6 +144,7 @@ def append_after(fs: MemoryFileSystem, fault: str, number: int) -> bool:
         return faulty.fired > 0
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", ["sync_directory EIO", "open EMFILE", "rename EIO", "write ENOSPC", "sync EIO"])
 def test_a_durable_record_is_kept_in_what_was_made_only_at_the_second_attempt(fault: str) -> None:
     for number in itertools.count(1):

@@ -97,7 +97,7 @@ def test_an_option_given_twice_is_refused(store: pylog.Store) -> None:
         (lambda store: store.log("zzz"), "no topic 'zzz'; it has orders"),
         (lambda store: store.log("orders", 5), "partition 5 of 'orders' does not exist; its partitions are 0 to 1"),
         (lambda store: store.offsets.commit("g", [("orders", 0)]), "must be a mapping, as in"),
-        (lambda store: store.tick("now"), "now_ms='now' is not an int"),
+        (lambda store: store.tick("now"), "is not an int from 0 to 9223372036854775807; it is in milliseconds since 1970"),
         (lambda store: store.verify(progress=5), "progress=5 cannot be called"),
     ],
 )

@@ -72,7 +72,7 @@ def entries(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_name_that_leads_out_of_a_directory_makes_no_path(name: str):
-    with pytest.raises(CorruptionError, match=r"^/data/list names .*, which is no file of /data") as caught:
+    with pytest.raises(CorruptionError, match=r"^/data/list names .*, which is not a file of /data") as caught:
         inside("/data", name.format(top="/top"), "/data/list")
     assert caught.value.path == "/data/list"
     assert str(caught.value).isprintable()

@@ -253,6 +253,7 @@ def is_waited_for(name: str, number: Any) -> bool:
     return (name.endswith(WAITS) and number > 1) or (name.endswith("rate_limit") and 0 < number < 2)
 
 
+@pytest.mark.slow
 def test_any_number_gives_an_answer_or_an_error_of_pylog_at_once(given: Given) -> None:
     found = []
     for name, call in calls_of(given).items():

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import pylog
+from pylog import extras
 from support.docs.pages import code
 from support.packaging.built import PROJECT, Environment, build, unpacked
 from support.packaging.release_check import EXTRAS
@@ -71,14 +72,31 @@ def test_the_wheel_asks_for_no_more_than_it_needs(wheel: Path) -> None:
 
 
 def test_the_program_asks_for_a_cyclopts_that_puts_examples_below_the_options() -> None:
-    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    asked = {name: next(line for line in extras[name] if line.startswith("cyclopts")) for name in ("cli", "test")}
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {name: next(line for line in declared[name] if line.startswith("cyclopts")) for name in ("cli", "test")}
     assert asked == {"cli": "cyclopts>=4.1", "test": "cyclopts>=4.1"}  # 4.0 has no help_epilogue: every command died
 
 
 def test_each_extra_of_users_is_installed_by_itself_by_the_release_check() -> None:
-    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(EXTRAS) == set(extras) - {"test", "bench", "docs"}  # those are for work on pylog itself
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(declared) - {"test", "bench", "docs"}  # those are for work on pylog itself
+
+
+def test_errors_name_the_packages_of_the_extras_that_are_declared() -> None:
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: list(packages) for name, packages in extras.EXTRAS.items()} == {name: declared[name] for name in EXTRAS}
+
+
+def test_nothing_tells_users_to_install_pylog_from_a_package_index() -> None:
+    """It is on none: the name may be taken by somebody else."""
+    places = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "src").rglob("*.py")]
+    assert not [place for place in places if re.search(r"pip install ['\"]?pylog", place.read_text())]
+
+
+def test_spark_s_package_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; import pyspark_pylog"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "pylog.spark requires PySpark 4.1 or newer; install it: pip install 'pyspark>=4.1'" in done.stderr
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_a_partition_that_takes_no_writes_does_not_end_the_compaction_of_the_oth
 
 @pytest.mark.slow
 def test_a_commit_beyond_the_log_end_does_not_release_unread_records(store: pylog.Store) -> None:
-    """Of a log that was truncated since, or of a topic of that name that is gone."""
+    """Of a log that was truncated since, or of a deleted topic of that name."""
     append(store, "old", 100)
     store.offsets.commit("billing", {PLACE: 100})
     store.log("audit").truncate(50)

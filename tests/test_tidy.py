@@ -58,7 +58,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("directory",),
     ("segment",),
     ("index",),
-    ("options", "snapshot"),
+    ("extras", "options", "snapshot"),
     ("record",),
     ("awaitables", "background", "client_thread", "dropping", "loopback", "notebook", "serializers", "skipped", "threads"),
     ("errors", "limits", "arguments", "factory_made", "config", "clock", "fs", "metrics", "text", "times", "trace", "urls"),

@@ -173,7 +173,7 @@ def test_of_two_deletions_of_one_topic_the_later_one_is_told_that_there_is_none(
 def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
     one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer completes what a dead maker has left; what is gone needs no completion."""
+    """A writer completes a topic that a dead process has begun; a deleted topic needs no completion."""
     write_topic(OsFileSystem(), str(tmp_path), "t", ANOTHER)
     just_before_the_roots_lock(two, monkeypatch, lambda: one.delete_topic("t"))
     with pytest.raises(pylog.UnknownTopicOrPartitionError):

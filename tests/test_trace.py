@@ -294,6 +294,7 @@ SILENT = {
     "pylog.fs.": "the file system itself",
     "pylog.objects.block_cache.BlockCache.": "copies of blocks of an object store, up to a bound",
     "pylog.testing.": "file systems for tests",
+    "pylog.archive.leaving._write": "a note of what is left to do; each deletion in the archive left a line",
     "pylog.background_errors.": "a note for `pylog doctor`; each error left a line when it was noted",
     "pylog.root_directory.RootDirectory.leave_clean_state": "the marker says that nobody writes; no data",
     "pylog.log.writing.pending_deletions.PendingDeletions.sweep": "the deletion left a line when the files were renamed",

@@ -79,5 +79,5 @@ def test_generic_classes_are_at_run_time_what_they_were() -> None:
     assert Record[str, int]("orders", 0, 1, 2, "k", 5) == Record("orders", 0, 1, 2, "k", 5)
     assert msgspec.json.decode(msgspec.json.encode(record), type=Record) == record  # its bytes are bytes again
     for made in (pylog.Consumer[str, str], Producer[str, str]):
-        with pytest.raises(TypeError, match="is not made by calling the class: use Store"):
+        with pytest.raises(TypeError, match="cannot be created by calling its class; use Store"):
             made()

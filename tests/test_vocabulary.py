@@ -18,17 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 
 SHARED: Final[Mapping[str, str]] = {  # names of classes and aliases in more than one module: why
-    "Answer": "a type variable, and a row of `pylog doctor`",
+    "Answer": "a type variable, and the answer of a metrics server",
     "Bytes": "an array of bytes, for type checkers only",
     "BytesLike": "as Bytes",
     "Document": "an alias of dict in two modules of one command",
-    "Group": "the public class, and the requests of a group commit",
     "Image": "a public class of pylog.testing, and the state of a partition of committed offsets",
     "Ints": "an array of integers, for type checkers only",
     "Longs": "as Ints",
     "Numbers": "as Ints",
     "Offsets": "offsets by partition: of a commit, and of a checkpoint file",
-    "Owner": "a type variable, and the owner of an open file",
     "PathLike": "an alias of what the standard library calls so",
     "Process": "a public class of pylog.testing, and a process of the operating system",
     "Producer": "the public class, and a producer's entry in a snapshot",

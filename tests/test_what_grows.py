@@ -131,6 +131,7 @@ def test_a_producer_sends_to_a_topic_that_was_deleted_and_made_again_however_lon
                 producer.send("t", b"late").result()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.pair("second process", "close")
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_a_look_at_the_topics_lets_go_of_what_another_process_deleted(tmp_path: Path, mode: str) -> None:

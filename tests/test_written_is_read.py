@@ -83,7 +83,7 @@ def test_headers_that_a_writer_takes_are_read_and_more_are_refused_before_they_a
     log.append(b"later")  # the store still works
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_records_of_more_bytes_than_a_reader_decompresses_stay_uncompressed(store: pylog.Store, codec: str) -> None:
     large, log = bytes(limits.MAX_BATCH_DECOMPRESSED_BYTES + 1), store.log("t")

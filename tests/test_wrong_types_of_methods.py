@@ -92,7 +92,7 @@ OPTIONS: Final = {
     "producer": (ProducerArguments, lambda made: made.send("t", b"v", b"k").get(2)),
     "create_topic": (CreateTopicArguments, lambda made: None),
 }
-FUNCTIONS: Final = ("open", "read_table", "read_batches", "restore", "sweep", "export_offsets", "import_offsets")
+FUNCTIONS: Final = ("read_table", "read_batches", "restore", "sweep", "export_offsets", "import_offsets")
 
 
 def outcome(call: Callable[[], Any]) -> str:
@@ -170,7 +170,8 @@ def test_options_are_refused_when_the_object_is_made_or_serve(method: str) -> No
     assert {each: told for each, told in found.items() if told not in ("refused", "accepted")} == {}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("name", [pytest.param("open", marks=pytest.mark.slow), *FUNCTIONS])
 def test_functions_answer_or_refuse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pylog.open(tmp_path / "s") as store:

@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pylog.errors import (
+    ArchiveFencedError,
     ClosedError,
     CorruptionError,
     DecompressionLimitError,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from pylog.transactions.transaction import Transaction
 
 __all__ = [
+    "ArchiveFencedError",
     "BatchMetadata",
     "ClosedError",
     "Consumer",

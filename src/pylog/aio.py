@@ -255,18 +255,18 @@ class AsyncProducer(AsyncProducerCalls[K, V], Generic[K, V]):
                 answer.set_result(result)
 
     async def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
-        """Appends the rows of a table, in another thread: see `Producer.send_arrow`."""
+        """Appends the rows of a table after the records sent before, with the result and errors of `Producer.send_arrow`."""
         await self._worked_off()
         return await asyncio.to_thread(self._producer.send_arrow, topic, table)
 
     async def flush(self) -> None:
-        """Waits in another thread until all records are in the log or refused: see `Producer.flush`."""
+        """Waits in another thread until all records are in the log or refused. Raises as `Producer.flush`."""
         await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
         await self._settled()
 
     async def close(self) -> None:
-        """Closes the producer after all sent records, in another thread. Continues if cancelled; a second call waits for it."""
+        """Closes the producer after all sent records. Continues if cancelled; a second call waits. As `Producer.close`."""
         await self._thread.end(self._producer.close)
         await self._settled()
 
@@ -367,7 +367,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
         return await self._thread.call(call)
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record[K, V]]]:
-        """Returns records by partition: see `Consumer.poll`."""
+        """Returns records by partition, with the arguments of `Consumer.poll`. Raises as `Consumer.poll`."""
         return await self._poll(timeout_ms, max_records, arrow=False)
 
     async def _poll_some(
@@ -380,7 +380,7 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
         core_of(self._polling).guard.check_not_ended()
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
-        """Returns Arrow batches by partition: see `Consumer.poll_arrow`."""
+        """Returns Arrow batches by partition, with the arguments of `Consumer.poll_arrow`. Raises as `Consumer.poll_arrow`."""
         return await self._poll(timeout_ms, max_records, arrow=True)
 
     async def _poll(
@@ -427,14 +427,11 @@ class AsyncConsumer(AsyncConsumerCalls[K, V], Generic[K, V]):
         self._consumer.wakeup()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commits offsets for the group: see `Consumer.commit`."""
+        """Commits offsets for the group, with the arguments of `Consumer.commit`. Raises as `Consumer.commit`."""
         await self.run(Consumer.commit, offsets)
 
     async def close(self, *, autocommit: bool = True) -> None:
-        """Closes the consumer after the call that is running in its thread: see `Consumer.close`.
-
-        If it is cancelled it continues; a second call waits for it.
-        """
+        """Closes the consumer after the running call. Continues if cancelled; a second call waits. As `Consumer.close`."""
         self._changes.clear()
         close = partial(self._consumer.close, autocommit=autocommit)
         inside = inside_call()
@@ -457,8 +454,9 @@ def _awaited(consumer: Callable[[], AsyncConsumer[Any, Any] | None], made: objec
 class AsyncStore(AsyncStoreCalls):
     """A `Store` for coroutines; an asynchronous context manager, which closes it.
 
-    Its calls are those of `Store`, with the same arguments and results. Each runs in one of four threads, so that no file is
-    touched in the thread of the event loop. `run` makes any other call. Cancelling a call does not stop it.
+    Its calls are those of `Store`, with the same arguments, results and errors, those of an archive included. Each runs in one of
+    four threads, so that no file is touched in the thread of the event loop. `run` makes any other call. Cancelling a call does
+    not stop it.
 
     Args:
         store: an open store. Threads may continue to use it. `pylog.aio.open` opens one without blocking.
@@ -487,11 +485,11 @@ class AsyncStore(AsyncStoreCalls):
         await self.close()
 
     async def producer(self, **config: Unpack[ProducerArguments[K, V]]) -> AsyncProducer[K, V]:
-        """Creates a producer: see `Store.producer`."""
+        """Creates a producer, with the options of `Store.producer`. Raises as `Store.producer`."""
         return AsyncProducer(await self.run(lambda store: store.producer(**config)))
 
     async def consumer(self, *topics: str, **options: Unpack[ConsumerArguments[K, V]]) -> AsyncConsumer[K, V]:
-        """Creates a consumer: see `Store.consumer`."""
+        """Creates a consumer, with the options of `Store.consumer`. Raises as `Store.consumer`."""
         return AsyncConsumer(await self.run(lambda store: store.consumer(*topics, **options)))
 
 

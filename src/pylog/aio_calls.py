@@ -62,16 +62,19 @@ class AsyncProducerCalls(AsyncBatchCalls, Generic[K, V]):
         """Closes the producer."""
 
     async def start(self) -> None:
-        """Checks that the producer is open. It may be left out, and called again.
+        """Checks that the producer is open. The call may be left out or repeated.
 
         A producer with a `transactional_id` also calls `init_transactions`, as aiokafka's does.
+
+        Raises:
+            ClosedError: the producer is closed. PylogError: as `init_transactions`.
         """
         self._thread.check_open()
         if self._producer.config.transactional_id is not None:
             await self.init_transactions()
 
     async def stop(self) -> None:
-        """Closes the producer: see `close`."""
+        """Closes the producer. The same as `close`."""
         await self.close()
 
     def _abandon(self) -> None:
@@ -80,7 +83,7 @@ class AsyncProducerCalls(AsyncBatchCalls, Generic[K, V]):
         self._producer.close()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """Returns the partition numbers of a topic, in another thread: see `Producer.partitions_for_topic`."""
+        """Returns the partition numbers of a topic. Runs in another thread; raises as `Producer.partitions_for_topic`."""
         return await asyncio.to_thread(self._producer.partitions_for_topic, topic)
 
     # ---- transactions --------------------------------------------------------------------------------------------------------
@@ -102,28 +105,31 @@ class AsyncProducerCalls(AsyncBatchCalls, Generic[K, V]):
             raise
 
     async def init_transactions(self) -> None:
-        """Fences older producers with the same transactional id: see `Producer.init_transactions`."""
+        """Fences older producers with the same transactional id. Raises as `Producer.init_transactions`."""
         await self._thread.call(self._producer.init_transactions)
 
     async def begin_transaction(self) -> None:
-        """Begins a transaction: see `Producer.begin_transaction`."""
+        """Begins a transaction. Raises as `Producer.begin_transaction`."""
         await self._thread.call(self._producer.begin_transaction)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: str | ConsumerGroupMetadata) -> None:
-        """Adds offsets of a consumer group to the transaction: see `Producer.send_offsets_to_transaction`.
+        """Adds offsets of a consumer group to the transaction.
 
         Args:
             offsets: by partition, the offset of the next record that the group will read.
             group_metadata: `await consumer.group_metadata()`, or the name of a group without active members.
+
+        Raises:
+            PylogError: as `Producer.send_offsets_to_transaction`.
         """
         await self._thread.call(partial(self._producer.send_offsets_to_transaction, offsets, group_metadata))
 
     async def commit_transaction(self) -> None:
-        """Commits after all records that were sent: see `Producer.commit_transaction`. Continues if cancelled."""
+        """Commits, after all sent records. Continues if it is cancelled. Raises as `Producer.commit_transaction`."""
         await self._thread.call(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Aborts the transaction: see `Producer.abort_transaction`. Continues if cancelled."""
+        """Aborts the transaction. Continues if it is cancelled. Raises as `Producer.abort_transaction`."""
         await self._thread.call(self._producer.abort_transaction)
 
 
@@ -173,11 +179,15 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Checks that the consumer is open. It may be left out, and called again."""
+        """Checks that the consumer is open, and reads which topics exist. The call may be left out or repeated.
+
+        Raises:
+            ClosedError: the consumer or its store is closed.
+        """
         await self.run(lambda _: self._refresh_topics())
 
     async def stop(self) -> None:
-        """Closes the consumer: see `close`."""
+        """Closes the consumer. The same as `close`."""
         await self.close()
 
     def _abandon(self) -> None:
@@ -222,9 +232,11 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Subscribes to topics or a pattern before the next call that reads: see `Consumer.subscribe`.
+        """Subscribes to topics or a pattern before the next call that reads. The arguments are those of `Consumer.subscribe`.
 
-        An error of the subscription is raised by that call.
+        Raises:
+            InvalidTypeError: `topics` is not iterable. ClosedError: the consumer is closed.
+            IllegalStateError: an assignment is pending. The next call that reads raises the errors of `Consumer.subscribe`.
         """
         if not isinstance(topics, Iterable):
             raise InvalidTypeError(f"topics={topics!r} is not a list of topic names")
@@ -232,15 +244,27 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         self._open_changes().subscribe(names, pattern, listener)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Assigns partitions before the next call that reads, which raises its errors: see `Consumer.assign`."""
+        """Assigns partitions before the next call that reads, which raises the errors of `Consumer.assign`.
+
+        Args:
+            partitions: the partitions to read.
+
+        Raises:
+            InvalidArgumentError: a partition has another form. ClosedError: the consumer is closed.
+            IllegalStateError: a subscription is pending.
+        """
         self._open_changes().assign(checked_partitions(partitions), self._assignment.partitions.keys())
 
     def unsubscribe(self) -> None:
-        """Ends the subscription or assignment before the next call that reads: see `Consumer.unsubscribe`."""
+        """Ends the subscription or assignment before the next call that reads. Raises ClosedError if the consumer is closed."""
         self._open_changes().unsubscribe()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Moves the position of a partition before the next record is returned: see `Consumer.seek`.
+        """Moves the position of a partition before the next record is returned.
+
+        Args:
+            partition: an assigned partition.
+            offset: the offset of the next record to read, as for `Consumer.seek`.
 
         Raises:
             IllegalStateError: the partition is not assigned. OffsetOutOfRangeError: the offset is negative.
@@ -249,12 +273,12 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
         self._open_changes().seek(wanted, offset_given("offset", offset))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Stops reading partitions before the next record is returned: see `Consumer.pause`. Raises as `seek`."""
+        """Stops reading assigned partitions before the next record is returned. Raises as `seek`. See `Consumer.pause`."""
         wanted = self._assigned(partitions)
         self._open_changes().pause(wanted, paused=True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Continues reading paused partitions: see `Consumer.resume`. Raises as `seek`."""
+        """Continues reading paused partitions. Raises as `seek`. See `Consumer.resume`."""
         wanted = self._assigned(partitions)
         self._open_changes().pause(wanted, paused=False)
 
@@ -348,35 +372,35 @@ class AsyncConsumerCalls(ABC, Generic[K, V]):
     # ---- positions and offsets -----------------------------------------------------------------------------------------------
 
     async def position(self, partition: TopicPartition) -> int | None:
-        """Returns the offset of the next record: see `Consumer.position`."""
+        """Returns the offset of the next record, with the argument and the errors of `Consumer.position`."""
         return await self.run(Consumer.position, partition)
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """Returns the offset that the group has committed, or None: see `Consumer.committed`."""
+        """Returns the offset that the group has committed, or None. Argument and errors are those of `Consumer.committed`."""
         found = await self.run(Consumer.committed, partition)
         assert found is None or isinstance(found, int)
         return found
 
     async def group_metadata(self) -> ConsumerGroupMetadata:
-        """Returns the consumer's membership of its group, for a transaction: see `Consumer.group_metadata`."""
+        """Returns the consumer's membership of its group, for a transaction. Raises as `Consumer.group_metadata`."""
         return await self.run(Consumer.group_metadata)
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the first offset of each partition: see `Consumer.beginning_offsets`."""
+        """Returns the first offset of each partition. Raises as `Consumer.beginning_offsets`."""
         return await self.run(Consumer.beginning_offsets, partitions)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the end offset of each partition: see `Consumer.end_offsets`."""
+        """Returns the end offset of each partition. Raises as `Consumer.end_offsets`."""
         return await self.run(Consumer.end_offsets, partitions)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns for each partition its first record at or after a timestamp: see `Consumer.offsets_for_times`."""
+        """Returns each partition's first record at or after a timestamp. Raises as `Consumer.offsets_for_times`."""
         return await self.run(Consumer.offsets_for_times, timestamps)
 
     async def topics(self) -> set[str]:
-        """Returns the names of all topics: see `Consumer.topics`."""
+        """Returns the names of all topics. Raises as `Consumer.topics`."""
         return await self.run(lambda _: self._refresh_topics())
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:

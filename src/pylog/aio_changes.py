@@ -152,7 +152,7 @@ class PendingChanges:
     # ---- the consumer's thread -----------------------------------------------------------------------------------------------
 
     def make(self, consumer: Consumer[Any, Any]) -> None:
-        """Makes the changes. A change that raises is not made again; the others stay pending."""
+        """Makes the changes. A change that raises is not repeated; the others stay pending."""
         while (change := self._next(is_nested=self._running is not None)) is not None:
             running, self._running = self._running, change  # a listener of this change may request and make others
             try:

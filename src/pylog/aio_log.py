@@ -23,7 +23,8 @@ _SLICE_MS: Final = 200  # one slice of a wait: the longest that the end of an it
 class AsyncLog(InThreads[Log]):
     """A `Log` for coroutines. Created by `AsyncStore.log`. Each call runs in one of the store's threads, in no fixed order.
 
-    Await an append before the next one to keep their order. `run` calls the other methods and properties of the log.
+    Await an append before the next one to keep their order. `run` calls the other methods and properties of the log. Errors are
+    those of `Log`, with `ObjectStoreError` for archived records of a tiered topic.
 
     Attributes:
         partition: the topic's name and the number of the partition.
@@ -56,11 +57,11 @@ class AsyncLog(InThreads[Log]):
     offset_for_timestamp = in_thread(Log.offset_for_timestamp)
 
     async def start_offset(self) -> int:
-        """Returns the offset of the first record."""
+        """Returns the log start offset: see `Log.start_offset`."""
         return await self.run(lambda log: log.start_offset)
 
     async def end_offset(self) -> int:
-        """Returns the offset that the next record will get."""
+        """Returns the log end offset, which the next record will get: see `Log.end_offset`."""
         return await self.run(lambda log: log.end_offset)
 
     def records(

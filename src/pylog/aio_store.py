@@ -20,7 +20,7 @@ P = ParamSpec("P")
 
 
 class AsyncStoreCalls(InThreads[Store]):
-    """The calls of `AsyncStore`: those of `Store` as coroutines, with the same arguments and results."""
+    """The calls of `AsyncStore`: those of `Store` as coroutines, with the same arguments, results and errors."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, StoreThreads())
@@ -42,11 +42,11 @@ class AsyncStoreCalls(InThreads[Store]):
     metrics = in_thread(Store.metrics)
 
     async def log(self, topic: str, partition: int = 0) -> AsyncLog:
-        """Returns a partition: see `Store.log`."""
+        """Returns a partition. Raises as `Store.log`."""
         return AsyncLog(await self.run(Store.log, topic, partition), self._threads)
 
     async def close(self) -> None:
-        """Closes the store in another thread: see `Store.close`. Continues if cancelled; a second call waits for it."""
+        """Closes the store in another thread. Continues if cancelled; a second call waits for it. Raises as `Store.close`."""
         await self._threads.end(self._wrapped.close)
 
 

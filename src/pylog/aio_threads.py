@@ -104,7 +104,7 @@ def in_thread(method: Callable[Concatenate[Of, P], T]) -> Callable[Concatenate[A
     functools.update_wrapper(call, method, ("__name__", "__annotations__"), ())
     call.__qualname__ = f"Async{method.__qualname__}"
     first = (inspect.getdoc(method) or "").split("\n\n", 1)[0]
-    call.__doc__ = f"{first}\n\nRuns in another thread: see `{method.__qualname__}`."
+    call.__doc__ = f"{first}\n\nRuns in another thread, with the arguments, results and errors of `{method.__qualname__}`."
     return call
 
 

@@ -80,6 +80,9 @@ class ArchivedFolders:
         }
         return {CATALOG: msgspec.json.encode(Catalog(topics=topics).sealed()), CLEAN_SHUTDOWN: NEW_MARKER}
 
+    def log_start(self, name: str) -> int | None:  # noqa: ARG002 - there is no local directory
+        return None
+
     def folder(self, name: str, local_start: int | None) -> Folder:  # noqa: ARG002 - there is no local part
         """Returns the files of a partition. Cost: the requests for its newest manifest, or one for a given version."""
         partition = parse_partition_directory(name)
@@ -172,7 +175,7 @@ class ArchivedBundle:
         self.url = f"{objects.url}/{key}"
 
     def piece(self, name: str) -> bytes | None:
-        """Returns one small file; None if the object is missing or damaged: the file is then made again from the log."""
+        """Returns one small file; None if the object is missing or damaged: the file is then created again from the log."""
         try:
             data = SMALL_OBJECTS.get(self.url, self._kept)
         except ObjectStoreUnavailableError:
@@ -189,11 +192,11 @@ class ArchivedBundle:
     def _fetch(self) -> bytes:
         size = self._segment.indexes_size
         if size > limits.MAX_BUNDLE_BYTES:
-            message = f"{self.url} has {size} bytes by the manifest, more than {limits.MAX_BUNDLE_BYTES}"
+            message = f"{self.url} has {size} bytes according to its manifest, more than {limits.MAX_BUNDLE_BYTES}"
             raise CorruptionError(message, path=self.url, position=0)
         data = bytes(self._objects.get_range(self._key, 0, size))
         if crc32c(data) != self._segment.indexes_crc32c:
-            message = f"{self.url} does not have the checksum that its manifest has; its small files are made again from the log"
+            message = f"{self.url} does not match the checksum in its manifest; its small files are created again from the log"
             raise CorruptionError(message, path=self.url, position=0)
         return data
 
@@ -229,7 +232,7 @@ def archived_store(objects: ObjectStore) -> StoreManifest:
     """
     found = store_manifests(objects).newest().document
     if found is None:
-        message = f"{objects.url} has no archive of a store; check the URL, or make one with `Store.archive`"
+        message = f"{objects.url} has no archive of a store; check the URL, or create one with `Store.archive`"
         raise NotALogDirectoryError(message, path=objects.url)
     return found
 

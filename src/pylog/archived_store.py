@@ -24,6 +24,7 @@ class ArchivedStore:
         topics: Iterable[str] | None = None,
         include_active: bool = False,
         verify_uploads: bool = False,
+        take_over: bool = False,
         rate_limit: float | None = None,
         progress: Progress | None = None,
         **access: Any,
@@ -34,7 +35,8 @@ class ArchivedStore:
         it. A crash leaves the archive as it was, or with more segments; the next call continues. `pylog.restore` makes a
         directory from an archive.
 
-        An archive has one store. A copy of the directory cannot continue an archive with other records than the original's.
+        An archive belongs to one directory. A moved or restored directory can take it over if it has all that the archive has. If
+        topics are tiered, that needs `take_over`.
 
         Args:
             url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or the path of a
@@ -42,6 +44,7 @@ class ArchivedStore:
             topics: names of the topics to archive; by default all.
             include_active: true to seal the active segments first, so that all records are archived.
             verify_uploads: true to read each object again and compare it.
+            take_over: true to take over the archive of a directory that is no longer used. That one can change it no more.
             rate_limit: the largest average rate, in bytes a second; None for no limit.
             progress: called after each segment with (bytes done, bytes in total, path). No lock is held.
             access: how to reach a bucket: `region`, `account`, `endpoint`, `anonymous`, `allow_http`, `timeout_seconds`, and
@@ -53,6 +56,7 @@ class ArchivedStore:
 
         Raises:
             InvalidArgumentError: no URL is known, or an argument is wrong.
+            ArchiveFencedError: the archive belongs to another directory of this store. Nothing was changed.
             IllegalStateError: the archive belongs to another store, or a copy of this one has continued it.
             ObjectStoreError: a request failed; segments that were committed before stay archived.
             ReadOnlyError: the store is open for reading.
@@ -71,5 +75,5 @@ class ArchivedStore:
 
         manager = self._manager
         manager.gate.check()
-        options = ArchiveOptions(topics, include_active, verify_uploads, rate_limit, progress)
+        options = ArchiveOptions(topics, include_active, verify_uploads, rate_limit, progress, take_over)
         return archive_store(manager, open_objects(url_to_use(manager, url), **access), options)

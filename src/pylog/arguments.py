@@ -19,6 +19,7 @@ RENAMED: Final[Mapping[str, str]] = {  # names of an earlier version, and Kafka'
 }
 
 _UNIT: Final = "; it is in milliseconds: 7 days are 604800000"
+_MOMENT: Final = "; it is in milliseconds since 1970"
 _NO_LIMIT: Final = ", -1 keeps everything"
 
 
@@ -47,7 +48,9 @@ def checked_int(name: str, value: object, low: int, high: int) -> int:
     5
     """
     if not is_int(value):
-        unit = _UNIT if name.endswith("_ms") and isinstance(value, str | timedelta) else ""
+        unit = ""
+        if name.endswith("_ms") and isinstance(value, str | timedelta):
+            unit = _MOMENT if name == "now_ms" else _UNIT
         raise InvalidTypeError(
             f"{name}={value!r} is not an int from {low} to {high}{unit}{_NO_LIMIT if unit and low < 0 else ''}"
         )

@@ -178,7 +178,9 @@ class TopicConfig:
         _check_ratio("min_cleanable_dirty_ratio", self.min_cleanable_dirty_ratio)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             message = f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than max_compaction_lag_ms"
-            raise InvalidArgumentError(f"{message}={self.max_compaction_lag_ms}: records cannot be old enough and not too old")
+            raise InvalidArgumentError(
+                f"{message}={self.max_compaction_lag_ms}: no record could satisfy both; lower the first or raise the second"
+            )
         if self.compression_gzip_level == 0:
             raise InvalidArgumentError("compression_gzip_level=0 is not -1 (the codec's default) or 1 to 9")
         if self.durability is not None:

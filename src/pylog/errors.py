@@ -13,6 +13,7 @@ import errno
 import os
 
 __all__ = [
+    "ArchiveFencedError",
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
@@ -168,6 +169,10 @@ class RecordDeserializationError(PylogError):
 
 class IllegalStateError(PylogError):
     """The object is not in a state for this call: the partition is not assigned, say, or another thread uses the consumer."""
+
+
+class ArchiveFencedError(IllegalStateError):
+    """The archive belongs to another directory of the same store: this one is a copy, was moved, or was restored."""
 
 
 class NotALogDirectoryError(PylogError):

@@ -16,7 +16,7 @@ class FactoryMade:
     >>> class Log(FactoryMade, factory="Store.log"): ...
     >>> Log()
     Traceback (most recent call last):
-    TypeError: a Log is not made by calling the class: use Store.log
+    TypeError: a Log cannot be created by calling its class; use Store.log
     """
 
     __slots__ = ()
@@ -28,4 +28,4 @@ class FactoryMade:
             cls._factory = factory
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError(f"a {type(self).__name__} is not made by calling the class: use {self._factory}")
+        raise TypeError(f"a {type(self).__name__} cannot be created by calling its class; use {self._factory}")

@@ -90,6 +90,7 @@ REMOTE_BLOCK_BYTES = 8 << 20  # one request of a walk of an object
 REMOTE_BLOCKS_AHEAD = 7  # that a walk has in flight: 64 MiB of memory with its own block
 REMOTE_WINDOW_BYTES = 512 << 10  # that a lookup reads of an object: some batches
 REMOTE_THREADS = 8  # in one process.
+REMOTE_IDLE_SECONDS = 0.1  # that one of them waits for work before it ends, and by which the process's end is held up
 CACHED_BLOCK_BYTES = 1 << 20  # a file of a cache on the disk: a lookup fetches one or two
 DEFAULT_CACHE_BYTES = 10 << 30  # of blocks on the disk, for all processes that share the directory
 MIN_CACHE_BYTES = 16 << 20  # of the same: some blocks

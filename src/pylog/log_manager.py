@@ -33,11 +33,9 @@ from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.partition_log import PartitionLog
-from pylog.log.reading.fast_outline import fast_outline
 from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.archive_tier import NoTiers, StoreTiers
 from pylog.log.recovery.findings import Finding
-from pylog.log.recovery.tier import may_begin_in_tier
 from pylog.log_opener import LogOpener
 from pylog.open_logs import OpenLogs
 from pylog.options import StoreOptions
@@ -50,6 +48,7 @@ from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import check_completable, check_more, check_partition_count, check_same, check_settable
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition, partitions_given
 from pylog.topics.topic import Topic, check_partition
+from pylog.unopened import usual_outline
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -146,7 +145,7 @@ class LogManager:
         return find_topics(self.fs, self.path)
 
     def current_topics(self, *, checks_all: bool = False) -> dict[str, Topic]:
-        """Returns the topics by name, and lets go of all that is kept for topics that another process has deleted.
+        """Returns the topics by name, and releases all that is kept for topics that another process has deleted.
 
         Args:
             checks_all: true to also close the logs of topics that were deleted and created again.
@@ -292,7 +291,7 @@ class LogManager:
                 f"{topic} is the metadata log of a Kafka controller; open the store with mode='r' to read it", path=self.path
             )
         known = self._logs.get(key)
-        if (known is None or known.is_deleted) and not self.fs.exists(join(self.path, directory_name(key))):
+        if (known is None or known.is_deleted) and not self._opener.has_directory(key):
             self._check_partition(key)
         return key
 
@@ -321,9 +320,9 @@ class LogManager:
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
         """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
         self.gate.check()
-        log_starts = self.root.log_starts.offsets()
+        starts, recovered = self.root.log_starts.offsets(), self.root.recovery_points.offsets()
         wanted = partitions_given(partitions)
-        return {partition: _ends(self, partition, log_starts.get(partition)) for partition in wanted}
+        return {each: _ends(self, each, starts.get(each), recovered.get(each, 0)) for each in wanted}
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
@@ -420,14 +419,14 @@ class LogManager:
             self.locks.close()
 
 
-def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None) -> tuple[int, int] | None:
+def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None, recovered: int) -> tuple[int, int] | None:
     try:
         key = manager._partition(*partition)
-        seen, directory = None, join(manager.path, directory_name(key))
+        seen, ours = None, manager.root.marker == NEW_MARKER
         if key not in manager._logs:
-            seen = fast_outline(manager.fs, directory, log_start or 0, ours=manager.root.marker == NEW_MARKER)
-        if seen is None or may_begin_in_tier(manager.fs, directory, log_start, seen.outline.bases[0]):
-            state = manager.log(*key).snapshot()
+            seen = usual_outline(manager.fs, join(manager.path, directory_name(key)), log_start, recovered, ours=ours)
+        if seen is None:
+            state = current_log(manager, *key).snapshot()
             return state.start_offset, state.end_offset
     except UnknownTopicOrPartitionError:
         return None

@@ -64,6 +64,22 @@ class LogOpener:
         known = topic is not None and 0 <= key.partition < topic.partitions
         return known and not self._fs.exists(join(self._path, META_PROPERTIES))
 
+    def has_directory(self, key: TopicPartition) -> bool:
+        """Returns whether a partition has a directory that is spelled as its name.
+
+        A file system that ignores case finds the directory of `Orders` for `orders`, too. A second log of the same files would
+        write beside the first one: their locks differ.
+
+        Cost: two look-ups; where the file system ignores case, also a small read, or in a broker's directory a listing.
+        """
+        name = directory_name(key)
+        other = name.swapcase()
+        if not self._fs.exists(join(self._path, name)):
+            return False
+        if other == name or not self._fs.exists(join(self._path, other)):
+            return True
+        return self.names(key) or any(entry.name == name for entry in self._fs.list(self._path))
+
     def source(self, key: TopicPartition) -> Source:
         """Returns the files, options and locks of a partition, which loading it requires.
 

@@ -65,7 +65,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_dirty_ratio": Metric("gauge", "", "The share of a compacted topic's log that no compaction has cleaned."),
     "log_recoveries": Metric("counter", "", "Times that this process checked the end of a log that was not closed cleanly."),
     "log_recovered_bytes": Metric("counter", "bytes", "Bytes that were checked then."),
-    "log_unreadable": Metric("gauge", "", "1 if the log is damaged or cannot be opened, else 0."),
+    "log_unreadable": Metric("gauge", "", "1 if the log is damaged, records are missing, or it cannot be opened; else 0."),
     "log_skipped_records": Metric(
         "gauge", "", "Records of __consumer_offsets that are skipped, because Kafka never writes them."
     ),
@@ -73,7 +73,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_newest_timestamp_seconds": Metric("gauge", "seconds", "The largest timestamp in the log, in seconds since 1970."),
     "group_offset": Metric("gauge", "", "The offset that a group has committed."),
     "group_last_commit_timestamp_seconds": Metric("gauge", "seconds", "When a group committed last, in seconds since 1970."),
-    "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
+    "group_lag": Metric("gauge", "", "The log's end less the offset that a group has committed."),
     "group_lag_records": Metric("gauge", "", "Records that a group has not read, without markers and gaps."),
     "group_lag_seconds": Metric("gauge", "seconds", "The age of the first record that a group has not read, else 0."),
     "group_members": Metric("gauge", "", "Members of a group."),
@@ -82,6 +82,13 @@ METRICS: Final[Mapping[str, Metric]] = {
     "archive_requests": Metric("counter", "", "Requests of this process to the archive, by kind: get, put, head, delete, list."),
     "archive_sent_bytes": Metric("counter", "bytes", "Bytes that this process sent to the archive."),
     "archive_received_bytes": Metric("counter", "bytes", "Bytes that this process received from the archive."),
+    "archive_waiting_partitions": Metric("gauge", "", "Partitions of deleted topics whose objects are still in the archive."),
+    "archive_unfinished_deletions": Metric(
+        "gauge", "", "Topics whose deletion that keeps the archive has begun and did not finish."
+    ),
+    "archive_deletion_failures": Metric(
+        "counter", "", "Ticks of this process that could not delete the objects of deleted topics."
+    ),
     "store_free_bytes": Metric("gauge", "bytes", "Bytes that are free on the disk of the store."),
     "build_info": Metric("gauge", "", "1, with the version of pylog."),
 }

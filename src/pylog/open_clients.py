@@ -153,6 +153,8 @@ class OpenClients:
             manager.root.changes.check_deletable(manager.topic(name))
         if self.has_transactions():
             self.transactions.check_deletable(name, force=force)
+        if not keep_archive:
+            manager.tiers.not_keeping(name)
         with manager.tiers.keeping(name) if keep_archive else nullcontext():
             manager.delete_topic(name, lambda: self._offsets.forgetting(name))
 

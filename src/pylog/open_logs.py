@@ -1,4 +1,4 @@
-"""The logs that a store has open for writing, by partition. All that is kept for a log is let go here, and nowhere else."""
+"""The logs that a store has open for writing, by partition. All that is kept for a log is released here, and nowhere else."""
 
 from __future__ import annotations
 

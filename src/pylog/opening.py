@@ -90,9 +90,11 @@ def open_store(
 
     Raises:
         NotALogDirectoryError: the path is missing, is not a directory, or may not be accessed; or the directory has other files
-            and no topics, and `create` is false.
+            and no topics, and `create` is false; or the URL has no archive.
         StoreLockedError: a broker or a pylog process with `exclusive=True` has it open; with `exclusive=True`, any writer.
-        InvalidArgumentError: an argument is invalid.
+        InvalidArgumentError: an argument is invalid. ReadOnlyError: a URL, and another mode than "r".
+        IllegalStateError: the directory has an unfinished restore, or another archive than `archive`.
+        ObjectStoreError: with a URL or a `KafkaTier`: a request failed.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -127,12 +129,14 @@ def _files_of(
     if fs is None and isinstance(path, str) and "://" in path:
         return archived_root(path, access, mode)
     if access is not None:
-        raise InvalidArgumentError(f"access is for the URL of an archive, and path={path!r} is none")
+        raise InvalidArgumentError(f"access requires the URL of an archive; path={path!r} is not one")
     if "KafkaTier" in (type(archive).__name__, type(path).__name__):
         from pylog.objects.kafka_tier import KafkaTier, TieredDirectory  # few stores have a tier
 
         if mode != "r":
-            raise InvalidArgumentError(f"mode={mode!r} with a KafkaTier: a broker's tier is only read; open it with mode='r'")
+            raise InvalidArgumentError(
+                f"mode={mode!r} with a KafkaTier: a broker's tier cannot be written; open it with mode='r'"
+            )
         if isinstance(path, KafkaTier):
             if archive is not None:
                 raise InvalidArgumentError("path and archive are both a KafkaTier; give the broker's directory as the path")
@@ -164,7 +168,9 @@ def archived_root(url: str, access: Mapping[str, Any] | None = None, mode: str =
 
     objects = open_objects(url, **(access or {}))
     if mode != "r":
-        raise ReadOnlyError(f"mode={mode!r}: the archive {objects.url} is only read; open it with mode='r'", path=objects.url)
+        raise ReadOnlyError(
+            f"mode={mode!r}: the archive {objects.url} cannot be written; open it with mode='r'", path=objects.url
+        )
     return objects.url, archived_files(objects)
 
 

@@ -62,6 +62,7 @@ def read_table(
             or what it returns has no common Arrow type.
         OffsetOutOfRangeError: `start` or `end` is not in the partition.
         CorruptionError: the log is damaged; `read_batches` returns the records before the damage.
+        ObjectStoreError: with a URL, a `KafkaTier` or a tiered topic: a request failed.
 
     Cost: memory for all of the records; tens of millions of records a second. `deserialize` is called for each record.
 
@@ -76,7 +77,9 @@ def read_table(
     """
     check_callable("deserialize", deserialize, "; give a function that takes bytes, such as json.loads")
     if deserialize is not None and "value" not in asked_columns(columns):
-        raise InvalidArgumentError(f"deserialize makes the column 'value', which is not in columns={list(columns)!r}; add it")
+        raise InvalidArgumentError(
+            f"deserialize applies to the column 'value', which is not in columns={list(columns)!r}; add it"
+        )
     found = read_batches(
         path,
         topic,

@@ -16,7 +16,7 @@ import msgspec
 from google_crc32c import extend
 
 from pylog import limits, trace
-from pylog.archive.hollow import TIERED, can_be_tiered, is_catalogued, is_in_one_piece, write_hollow
+from pylog.archive.hollow import TIERED, can_be_tiered, is_catalogued, is_in_one_piece, tiered, write_hollow
 from pylog.archive.restore_report import LoweredOffset, RestoredPartition, RestoreReport
 from pylog.archive.restored_files import remove_other_files, remove_other_partitions
 from pylog.archive.settings import PLANS, RESTORING, ArchiveSettings, write_settings
@@ -97,8 +97,8 @@ def restore(
         topics: names of the topics to restore; by default all.
         as_of: restore the archive as it was at this time, in milliseconds since 1970 or as a datetime; by default as it is now.
         hollow: true to leave the segments in the archive, which takes seconds for any size. Its topics are tiered ones then:
-            `remote_storage_enable` is set. Compacted and internal topics, and partitions with a gap, are restored whole. It
-            excludes `topics` and `as_of`, because the directory goes on with the archive.
+            `remote_storage_enable` is set. Internal topics, topics whose options exclude that, such as compacted ones, and
+            partitions with a gap are restored whole. Not with `topics` or `as_of`: the directory goes on with the archive.
         old: the directory that was archived, if it still exists: the report then says how many of its records are missing.
         progress: called from time to time with (bytes done, bytes in total, key). No lock is held.
         fs: the file system, for tests.
@@ -134,7 +134,7 @@ def restore(
     objects = open_objects(url, **access)
     wanted = None if topics is None else tuple(items_of("topics", topics, "names"))
     if hollow and (wanted is not None or as_of is not None):
-        message = "hollow=True goes on with the whole archive as it is now; leave out topics and as_of"
+        message = "hollow=True restores the whole archive as it is now; leave out topics and as_of"
         raise InvalidArgumentError(message, path=path)
     plan = _RestorePlan(objects.url, wanted, _milliseconds(as_of), bool(hollow))
     return _Restore(objects, plan, system, path, clock or SystemClock(), progress).run(old)
@@ -408,7 +408,7 @@ class _Restore:
         if enabled or all(key.topic != name for key in self._hollow):
             return topic.config
         trace.line(trace.TOPIC_ALTERED, topic=name, option=TIERED, old=enabled, new=True)
-        return {**topic.config, TIERED: True}
+        return tiered(topic.config)
 
     def _lower_offsets(self) -> tuple[LoweredOffset, ...]:
         """Sets committed offsets that are ahead of the restored logs to their ends."""

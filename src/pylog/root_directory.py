@@ -9,6 +9,7 @@ from functools import partial
 
 from pylog import trace
 from pylog.clock import Clock
+from pylog.directory.archives import check_no_archive
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
 from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
 from pylog.directory.topic_names import parse_partition_directory
@@ -25,7 +26,7 @@ from pylog.topics.changes import TopicChanges
 from pylog.topics.finishing import finish_changes, is_finished
 from pylog.topics.kept import IsDeleted
 from pylog.topics.listing import check_usable, partitions_in
-from pylog.topics.making import make_root, sync_name
+from pylog.topics.making import check_writable, make_root, sync_name
 from pylog.topics.partitions import directory_name
 
 
@@ -69,14 +70,17 @@ class RootDirectory:
             self.full_disk = FullDisk(fs, path, clock, None)
             fs.check_directory(path, write=False)
             self.marker = self._read_marker()
+            if self.marker is None:
+                check_no_archive(fs, path)
             self._report_checkpoints()
 
     def _open_for_writing(self, options: StoreOptions, clock: Clock) -> None:
         is_new = not self._fs.exists(self._path)
         if is_new:
             make_root(self._fs, self._path)
-        self._fs.check_directory(self._path, write=True)
+        check_writable(self._fs, self._path, 'open it with mode="r"')
         if not is_new and not self._fs.exists(join(self._path, PYLOG_LOCK)):
+            check_no_archive(self._fs, self._path)
             sync_name(self._fs, self._path)
         if not options.create:
             check_usable(self._fs, self._path)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.text import counted
 
 
 class OffsetsNow(NamedTuple):
@@ -104,7 +105,7 @@ class PartitionCut:
         if now.is_rewritten:
             self._refuse(partition, "segments of the log were compacted", self.start_offset)
         if now.is_compacted and not self.files and self.start_offset < self.end_offset:
-            self._refuse(partition, "its topic was altered to be compacted", self.start_offset)
+            self._refuse(partition, "the policy of its topic was changed to compact", self.start_offset)
 
     def _refuse(self, partition: TopicPartition, change: str, offset: int) -> None:
         held = f"the snapshot has the offsets {self.start_offset} to {self.end_offset - 1} of {_name(partition)}"
@@ -147,7 +148,7 @@ class Snapshot:
     has_all_groups: bool = False
 
     def __repr__(self) -> str:
-        return f"Snapshot({len(self.cuts)} partitions, taken_ms={self.taken_ms})"
+        return f"Snapshot({counted(len(self.cuts), 'partition')}, taken_ms={self.taken_ms})"
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:

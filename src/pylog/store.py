@@ -115,6 +115,7 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
 
         Raises:
             InvalidTopicError, InvalidArgumentError, TopicAlreadyExistsError, ReadOnlyError: nothing was written.
+            InvalidArgumentError: the same; `remote_storage_enable` in a store without an archive.
             IllegalStateError: the same; a Kafka broker owns the directory, and would set aside topics that it did not create.
             StorageFailedError: the topic may exist or not.
         """
@@ -168,7 +169,8 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
                 storage; or there is no archive of the topic to keep.
             InvalidTransactionStateError: the same; an open transaction of a living process writes to the topic, and `force` is
                 false. Or it is an internal topic, and a transaction is open.
-            ObjectStoreError: the same; a request failed. Only with `keep_archive`.
+            ArchiveFencedError: the same; the archive to keep belongs to another directory of the store.
+            ObjectStoreError: the same; a request failed. Only with `keep_archive`, or after a call with it that has failed.
         """
         self._clients.delete_topic(name, force=force, keep_archive=keep_archive)
 
@@ -241,6 +243,9 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
 
         Raises:
             StorageFailedError: a change failed; the partition accepts no more writes until the store is opened again.
+            StoreLockedError: another process held a partition's lock for longer than `lock_timeout_ms`.
+
+        An archive that does not answer raises no error: it is logged, and the next tick tries again.
 
         Cost: one check of each segment's age. `tick_interval_ms` of `pylog.open` calls it in the background.
         """
@@ -267,6 +272,8 @@ class Store(FactoryMade, ArchivedStore, MeasuredStore, TableReadingStore, ShownA
             InvalidArgumentError: a partition without a topic.
             ReadOnlyError: the store is open for reading, and this is not a dry run.
             StorageFailedError: a change failed; the partition accepts no more writes until the store is opened again.
+            ArchiveFencedError, ObjectStoreError: a tiered topic has records to delete in an archive, which belongs to another
+                directory of the store, or does not answer.
 
         Cost: O(segments), and reading the largest timestamps of the oldest ones.
 

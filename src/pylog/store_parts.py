@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import InvalidArgumentError, ObjectStoreError
+from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import FileSystem, join
 from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
-from pylog.log.recovery.archive_tier import Tier
+from pylog.log.recovery.archive_tier import ArchiveNotes, Tier
 from pylog.log.recovery.tier import is_brokers
 from pylog.log_manager import LogManager, current_log
 from pylog.monitoring.measured import Measures
@@ -164,7 +164,7 @@ class _LazyTiers:
         tier = None if known is None else known.tier(key)
         if tier is None:
             return 0
-        log = self._manager.log(*key)
+        log = current_log(self._manager, *key)
         return TieredPartition(self._manager, log, tier, log.config).tick(now_ms)
 
     def leave(self, now_ms: int) -> None:
@@ -173,7 +173,7 @@ class _LazyTiers:
         if known is not None:
             known.leave(now_ms)
 
-    def note_failure(self, key: TopicPartition, error: ObjectStoreError) -> None:
+    def note_failure(self, key: TopicPartition, error: PylogError) -> None:
         """Notes that the archive prevents the retention of a partition."""
         tier = self.made().tier(key)
         if tier is not None:
@@ -182,6 +182,11 @@ class _LazyTiers:
     def requests(self) -> Mapping[str, int]:
         """Returns how many requests were sent, by kind, and the bytes."""
         return {} if self._tiers is None else self._tiers.requests()
+
+    def notes(self) -> ArchiveNotes | None:
+        """Returns what is noted of deletions; None in a store without an archive."""
+        known = self.known()
+        return None if known is None else known.notes()
 
     def deleting(self, topic: str, topic_id: str | None, partitions: Sequence[int], config: TopicConfig) -> None:
         """Notes that the archive of a topic must be deleted."""
@@ -192,6 +197,12 @@ class _LazyTiers:
     def keeping(self, topic: str) -> AbstractContextManager[None]:
         """Has the archive keep what it has of a topic, which is deleted before the context ends. Raises IllegalStateError."""
         return self.made().keeping(topic)
+
+    def not_keeping(self, topic: str) -> None:
+        """Has the archive not keep a topic, if a deletion that keeps it has failed."""
+        known = self.known()
+        if known is not None:
+            known.not_keeping(topic)
 
     def check(self, config: TopicConfig) -> None:
         """Refuses a tiered topic in a store without an archive."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 from typing import Final
 
 ESCAPES: Final = "pylog-escapes"  # the `errors=` handler for characters that an encoding lacks
@@ -113,6 +114,26 @@ def _json_escape(found: re.Match[str]) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+
+
+def counted(number: int, noun: str, form: str = "d") -> str:
+    """Returns a number with its noun, in the singular or plural. `form` formats the number: "," separates its thousands.
+
+    >>> counted(1, "batch"), counted(2, "batch"), counted(0, "entry"), counted(4812, "more offset", ",")
+    ('1 batch', '2 batches', '0 entries', '4,812 more offsets')
+    """
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:{form}} {noun}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Returns numbers with their nouns, from the numbers by noun.
+
+    >>> counts_text({"segment": 1, "batch": 3})
+    '1 segment, 3 batches'
+    """
+    return ", ".join(counted(number, noun) for noun, number in counts.items())
 
 
 def size_text(size: float) -> str:

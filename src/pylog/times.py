@@ -72,11 +72,11 @@ def duration_text(milliseconds: int) -> str:
 def rounded_duration_text(milliseconds: int) -> str:
     """Returns a duration in the largest unit that it reaches, rounded down.
 
-    >>> rounded_duration_text(7_261_000), rounded_duration_text(59_999), rounded_duration_text(172_800_000)
-    ('2 hours', '59 seconds', '2 days')
+    >>> rounded_duration_text(7_261_000), rounded_duration_text(59_999), rounded_duration_text(1)
+    ('2 hours', '59 seconds', '1 millisecond')
     """
     size = next((size for size in _UNITS_MS.values() if milliseconds >= size), 1)
-    return duration_text(milliseconds // size * size) if size > 1 else f"{milliseconds} milliseconds"
+    return duration_text(milliseconds // size * size)
 
 
 def milliseconds_of(duration: object) -> int:

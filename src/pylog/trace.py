@@ -153,7 +153,7 @@ MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a st
 
 TIER_LISTED: Final = Event("archive", "tier listed", "Listed a broker's tier, whose records of the segments are not here")
 SEGMENT_ARCHIVED: Final = Event("archive", "segment archived", "Archived a segment")
-UPLOAD_FAILED: Final = Event("archive", "failed", "Could not reach or change the archive of a partition", logging.WARNING)
+ARCHIVE_FAILED: Final = Event("archive", "failed", "Could not reach or change the archive of a partition", logging.WARNING)
 SEGMENT_RETIRED: Final = Event("archive", "retired", "Deleted a local segment that is in the archive")
 OBJECTS_DELETED: Final = Event("archive", "objects deleted", "Deleted the objects of a segment from the archive")
 ARCHIVE_DELETED: Final = Event("archive", "deleted", "Deleted the archive of a partition of a deleted topic")

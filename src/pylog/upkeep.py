@@ -9,12 +9,12 @@ from typing import Protocol
 from pylog import limits
 from pylog.arguments import checked_int
 from pylog.background import Background
-from pylog.errors import InvalidArgumentError, ObjectStoreError
+from pylog.errors import ArchiveFencedError, InvalidArgumentError, ObjectStoreError, PylogError
 from pylog.log.maintenance.cleaner import clean, clean_due
 from pylog.log.maintenance.cleaning_round import Compaction, Task
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.options import Committed, StoreOptions
 from pylog.record.buffers import APPENDS
 from pylog.record.types import TopicPartition
@@ -33,7 +33,7 @@ class Tiering(Protocol):
         """Deletes the archives of deleted topics, as far as that is due."""
         ...
 
-    def note_failure(self, key: TopicPartition, error: ObjectStoreError) -> None:
+    def note_failure(self, key: TopicPartition, error: PylogError) -> None:
         """Notes that the archive prevents the retention of a partition."""
         ...
 
@@ -112,7 +112,7 @@ class Upkeep:
     def _deleted(self, key: TopicPartition, now_ms: int) -> int:
         try:
             return self._retain(key, now_ms, dry_run=False).segments
-        except ObjectStoreError as error:
+        except (ObjectStoreError, ArchiveFencedError) as error:
             self._tiering.note_failure(key, error)
             return 0
 
@@ -138,7 +138,7 @@ class Upkeep:
         if not dry_run:
             manager.check_writable()
         if topic is None and partition is not None:
-            raise InvalidArgumentError(f"partition={partition} names a partition of no topic; give its topic too")
+            raise InvalidArgumentError(f"partition={partition} requires a topic; give both")
         now = self._now_ms(now_ms)
         topics = manager.topics().values() if topic is None else [manager.topic(topic)]
         if topic is not None and partition is not None:
@@ -150,7 +150,7 @@ class Upkeep:
 
     def _retain(self, key: TopicPartition, now_ms: int, *, dry_run: bool) -> Retained:
         """Applies retention to one partition, or plans it. The group is asked first: no thread holds two partitions' locks."""
-        log = self._manager.log(*key)
+        log = current_log(self._manager, *key)
         while True:
             group = log.config.retention_group
             committed = None if group is None else self._committed(group, key)

@@ -21,16 +21,22 @@ def test_every_benchmark_has_its_module() -> None:
 
 def test_a_usual_and_a_full_run_measure_everything() -> None:
     for size in (Size.USUAL, Size.FULL):
-        assert bench.chosen([], size, java=True) == list(bench.BENCHMARKS)
+        assert bench.chosen([], size, java=True) == [name for name in bench.BENCHMARKS if name not in bench.ONLY_NAMED]
 
 
 def test_a_quick_run_leaves_out_what_takes_long_unless_it_is_named() -> None:
-    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.QUICK, java=True)) == bench.NOT_QUICK
+    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.QUICK, java=True)) == bench.NOT_QUICK | bench.ONLY_NAMED
     assert bench.chosen(["connector", "append"], Size.QUICK, java=True) == ["append", "connector"]
 
 
 def test_without_java_what_needs_it_is_left_out() -> None:
-    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.USUAL, java=False)) == bench.NEEDS_JAVA
+    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.USUAL, java=False)) == bench.NEEDS_JAVA | bench.ONLY_NAMED
+
+
+def test_the_gate_runs_where_it_is_named_and_the_merge_condition_names_it() -> None:
+    assert bench.chosen(["gate"], Size.USUAL, java=True) == ["gate"]
+    condition = (Path(bench.__file__).parents[1] / ".ci" / "run").read_text()
+    assert "./dev bench gate --compare benchmarks/results/gate.json" in condition
 
 
 def test_a_full_run_has_more_rounds_of_the_same_work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,40 @@ def test_the_tolerance_can_be_set(tmp_path: Path) -> None:
     now = run(row("append", 6.9))
     assert exit_status(tmp_path, KEPT, now, "--tolerance", "0.4") == 0
     assert exit_status(tmp_path, KEPT, now, "--tolerance", "0.1") == 1
+
+
+def noisy(*ratios: float) -> results.Row:
+    """A control whose rounds were off by so much."""
+    return replace(row("checksums", 1.0, part=compare.CONTROL), ratio=results.Sample(ratios))
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [((1.0, 1.0, 1.0), 0.3), ((0.9, 1.0, 1.1), 0.5), ((0.1, 1.0, 5.0), 0.9)])
+def test_twice_the_noise_of_the_worst_control_is_tolerated_too(rounds: tuple[float, ...], tolerance: float) -> None:
+    quiet = run(row("append", 10.0), noisy(1.0, 1.0, 1.0))
+    loud = run(row("append", 10.0), noisy(1.01, 0.99, 1.0), noisy(*rounds))
+    assert compare.tolerance(quiet, loud) == pytest.approx(tolerance, abs=0.021)
+    assert compare.tolerance(loud, quiet) == compare.tolerance(quiet, loud)
+
+
+def test_a_loud_machine_hides_no_ratio_that_is_ten_times_worse(tmp_path: Path) -> None:
+    loud = noisy(0.1, 1.0, 5.0)
+    assert exit_status(tmp_path, run(row("append", 10.0), loud), run(row("append", 0.9), loud)) == 1
+
+
+def test_another_processor_is_given_more_room() -> None:
+    elsewhere = results.Run({"processor": "another"}, KEPT.rows)
+    assert (compare.tolerance(KEPT, KEPT), compare.tolerance(KEPT, elsewhere)) == (compare.TOLERANCE, compare.ELSEWHERE)
+
+
+def test_a_control_is_not_compared() -> None:
+    kept = run(row("append", 10.0), noisy(1.0, 1.0, 1.0))
+    assert [change.row.work for change in compare.changes(kept, run(row("append", 9.0), noisy(0.1, 0.1, 0.1)))] == ["append"]
+
+
+def test_the_kept_gate_has_ten_ratios_and_two_controls() -> None:
+    kept = results.load(results.LAST.with_name("gate.json"))
+    assert sum(row.ratio is not None and row.part == "gate" for row in kept.rows) == 10
+    assert sum(row.part == compare.CONTROL for row in kept.rows) == 2
 
 
 def test_an_absolute_figure_is_not_compared() -> None:

@@ -18,8 +18,9 @@ from pylog import ClosedError, Durability, Store, TopicPartition, UnknownTopicOr
 from pylog.fs import Gate, LiveSet
 from pylog.log.checking import check
 from pylog.log.maintenance.cleaning_round import CleaningRound
+from pylog.log.writing.undecided import open_producers_now
 from pylog.store import manager_of
-from support.engines import engine_of
+from support.engines import engine_of, writer_of
 
 PLACE = TopicPartition("t", 0)
 
@@ -193,6 +194,30 @@ def test_a_gate_of_something_deleted_says_so_even_if_it_is_shut_again() -> None:
         pass
     with pytest.raises(UnknownTopicOrPartitionError):
         gate.explain(OSError("Bad file descriptor"))
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_code_that_took_a_logs_writer_before_the_close_gets_its_error_and_opens_no_file_again(
+    tmp_path: Path, written: bool, deleted: bool
+) -> None:
+    store = pylog.open(tmp_path / "s", durability=Durability.OS)
+    store.create_topic("t")
+    writer = writer_of(store.log("t"))
+    if written:
+        store.log("t").append(b"x")
+    store.delete_topic("t") if deleted else store.close()
+    expected = UnknownTopicOrPartitionError if deleted else ClosedError
+    for block in (writer.inspecting, writer.current, writer.changing, writer.exclusively):
+        with pytest.raises(expected), block():  # type: ignore[operator]
+            pytest.fail("the log is closed")
+    for call in (writer.ready_writer, writer.agree, lambda: open_producers_now(writer)):
+        with pytest.raises(expected):
+            call()
+    before = writer.writer
+    writer.release()
+    assert writer.writer is before, "a writer was made, or closed twice"
+    store.close()
 
 
 @pytest.mark.slow

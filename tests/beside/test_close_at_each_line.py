@@ -25,6 +25,8 @@ CLASSES = (
     pylog.Producer,
     pylog.OffsetStore,
     pylog.Group,
+    pylog.Transaction,
+    pylog.TransactionAdmin,
     aio.AsyncConsumer,
     aio.AsyncProducer,
 )

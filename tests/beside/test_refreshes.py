@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import pylog
 from pylog import Durability, Log, Store, TopicPartition
+from pylog.directory.byte_lock import ByteLock
 from support.faults.neighbours import HookedFileSystem, Neighbour
 
 PLACE = TopicPartition("t", 0)
@@ -140,3 +142,29 @@ def test_a_store_that_has_written_sees_what_a_process_acknowledged_that_keeps_th
         waiting.join()
         assert {method: late for method, late in seen.items() if late} == {}
         assert log.end_offset == last + 2
+
+
+@contextlib.contextmanager
+def never_free(_: ByteLock) -> Iterator[bool]:
+    yield False
+
+
+def test_the_log_of_a_topic_that_was_created_again_is_the_new_one_also_while_the_lock_is_taken(
+    path: str, other: Neighbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pylog.open(path, durability=Durability.OS) as store:
+        store.log("t").append(VALUE, timestamp=TIME)
+        other.run(AGAIN, path=path)
+        monkeypatch.setattr(ByteLock, "entered_if_free", never_free)
+        log = store.log("t")
+        assert log.end_offset == 1
+        assert log.append(VALUE, timestamp=TIME) == 1
+
+
+AGAIN = """
+import pylog
+with pylog.open(path, durability="os") as store:
+    store.delete_topic("t")
+    store.create_topic("t", segment_bytes=400)
+    store.log("t").append(b"new")
+"""

@@ -156,7 +156,7 @@ def test_describe_answers_while_segments_are_deleted(path: str, writer: Store) -
             log = engine_of(store.log("t"))
             while not ended.is_set():
                 try:
-                    assert describe_partition(log)["end_offset"] >= 60
+                    assert describe_partition(path, log)["end_offset"] >= 60
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
                     wrong.append(error)
                     return

@@ -81,6 +81,9 @@ PAGES = (
     "/health",
     "/topics/orders/options",
     "/topics/orders/0/3",
+    "/topics/orders/0/3?key_as=hex&value_as=text",
+    "/topics/orders?key_as=hex&value_as=schema",
+    "/topics?order=size",
     "/topics/empty",
     f"/topics/{LONG}",
     "/topics/prices",
@@ -186,6 +189,58 @@ def test_the_keyboard_alone_opens_a_topic_searches_it_reads_a_record_and_goes_ba
     page.wait_for_url(here)
     assert own(tab.complaints) == []
     tab.close()
+
+
+def test_a_click_on_a_column_puts_the_topics_in_its_order_and_a_second_one_turns_it(window: Window) -> None:
+    tab = window.tab()
+    page = tab.go("/topics")
+    page.get_by_role("columnheader", name="Size").get_by_role("link").click()
+    page.wait_for_selector("th[aria-sort=descending]:has-text('Size')")
+    largest = page.locator("tbody tr:first-child .name").text_content()
+    page.get_by_role("columnheader", name="Size").get_by_role("link").click()
+    page.wait_for_selector("th[aria-sort=ascending]:has-text('Size')")
+    assert page.locator("tbody tr:last-child .name").text_content() == largest
+    assert tab.axe() == []
+    assert (own(tab.complaints), tab.strayed) == ([], [])
+    tab.close()
+
+
+def test_a_narrow_page_has_its_pages_in_a_list_that_opens(window: Window) -> None:
+    tab = window.tab("dark", NARROW)
+    page = tab.go("/topics")
+    assert page.get_by_role("link", name="Groups").count() == 0
+    page.locator("summary:has-text('Topics')").click()
+    assert tab.axe() == []
+    assert not tab.is_wider_than_the_screen()
+    page.get_by_role("link", name="Groups").click()
+    page.wait_for_url("**/groups")
+    wide = window.tab()
+    assert wide.go("/topics").locator("header summary").is_hidden()
+    assert (own(tab.complaints), tab.strayed) == ([], [])
+    wide.close()
+    tab.close()
+
+
+def test_a_record_is_changed_in_a_form_and_appended_once_its_plan_is_confirmed(window: Window) -> None:
+    log = window.store.log("empty")
+    with window.store.serve_ui(port=0, write=True) as server:
+        tab = window._replace(url=server.url).tab("dark", NARROW)
+        page = tab.go("/topics/prices/0/2")
+        page.get_by_text("As a new record…").click()
+        page.get_by_label("Topic", exact=True).fill("empty")
+        value = page.get_by_label("Value: the same")
+        value.fill(value.input_value() + "\nmore")
+        page.get_by_role("button", name="Show the plan").click()
+        page.wait_for_selector(":text('This appends a record')")
+        assert log.end_offset == 0
+        assert tab.axe() == []
+        assert not tab.is_wider_than_the_screen()
+        page.get_by_role("button", name="Do it").click()
+        page.wait_for_selector(":text('The record is empty-0@0')")
+        source, made = window.store.log("prices").read(2), log.read(0)
+        assert (made.key, made.value, made.headers) == (source.key, (source.value or b"") + b"\nmore", source.headers)
+        assert (own(tab.complaints), tab.strayed) == ([], [])
+        tab.close()
 
 
 def test_a_question_mark_shows_the_keys(window: Window) -> None:

@@ -31,3 +31,20 @@ def test_readers_of_ends_taken_one_by_one_or_of_uncommitted_records_see_another_
         assert sum(map(int, uncommitted)) == 7
         assert bank.total(store, store.snapshot()) == 0
         assert isinstance(store.snapshot(), pylog.Snapshot)
+
+
+def test_stable_offsets_are_no_snapshot(tmp_path: Path) -> None:
+    """A transaction that is open in one partition hides the half of a later transfer there, and not the other half."""
+    bank.create(tmp_path)
+    with bank.opened(tmp_path) as store:
+        older = store.transaction("older")
+        older.append(bank.TOPIC, b"0", partition=0)
+        older.flush()
+        bank.transfer(store, "one", 0, 1, 5, aborts=False)
+        logs = [store.log(bank.TOPIC, number) for number in range(bank.PARTITIONS)]
+        stable = [record for log in logs for record in log.records(end=log.stable_offset, isolation_level="read_committed")]
+        assert sum(int(record.value or b"") for record in stable) == 5
+        snapshot = store.snapshot()
+        assert bank.total(store, snapshot) == 0
+        assert store.read_table(bank.TOPIC, snapshot=snapshot).num_rows == 2  # the transfer is whole, not left out
+        older.abort()

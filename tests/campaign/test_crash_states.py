@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from pylog.fs import WRITERS
 from pylog.testing import Moment
 from pylog.testing.recording import CallSite
 from support.campaign import explorer as exploring
 from support.campaign.checker import SoundLogs
-from support.campaign.explorer import Explorer, Opened, Violation, recorded, recovered, replay, run
+from support.campaign.explorer import Explorer, Opened, Violation, recorded, recovered, replay, run, seldom_collecting
 from support.campaign.workloads import OPERATIONS, quiet, workloads
 
 STATES = 30_000  # distinct ones, at least, of workloads of one and two operations
@@ -102,6 +103,15 @@ def test_the_same_seed_explores_the_same_states() -> None:
         explorer.explore(("append_os",))
         opened.append(set(explorer.opened))
     assert opened[0] == opened[1] != opened[2]
+
+
+def test_what_dies_leaves_no_writer_open_for_later_ones_to_release() -> None:
+    """Else those would release their own, too, and the states would depend on how many were opened before."""
+    with seldom_collecting():
+        before = len(WRITERS)
+        recording, _ = recorded(("append_elsewhere",))
+        recovered(recording, next(Moment.of(recording, len(recording)).deaths(random.Random(0))))
+        assert len(WRITERS) == before
 
 
 def test_a_recovery_is_recorded_with_the_calls_in_doubt_while_it_goes_on() -> None:

@@ -9,10 +9,18 @@ import pytest
 import pylog
 from pylog.testing import FAULTS
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH, Found
+from support.campaign.explorer import seldom_collecting
 from support.campaign.faults import SCENARIOS, Case, Ledger, execute, run, sweep
 from support.campaign.workloads import quiet
 
 SHOWN = 5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _seldom_collecting() -> Iterator[None]:
+    """Once for all sweeps, which collect what they leave: to begin and to end takes a second in a process with all tests."""
+    with seldom_collecting():
+        yield
 
 
 @pytest.fixture(autouse=True)

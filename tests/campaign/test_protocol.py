@@ -205,7 +205,7 @@ def lossy() -> tuple[Machine, LossyFileSystem]:
 
 
 def kept(fs: LossyFileSystem, path: str) -> set[bytes | None]:
-    """What a loss of power can leave of a file; None where its name is gone."""
+    """The content that a power loss can leave of a file; None if its name is lost."""
     found = set()
     for seed in range(200):
         found.add(fs.lose_power(str(seed)).read(path, 100))

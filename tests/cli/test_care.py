@@ -11,7 +11,7 @@ import pytest
 
 import pylog
 from pylog.cli import doctor as doctor_command
-from pylog.cli.doctor import Answer
+from pylog.cli.doctor import DoctorRow
 from pylog.fs import system_info
 from pylog.fs.system_info import Mount
 from support.cli import call
@@ -87,7 +87,7 @@ def test_a_copy_ends_at_damage_and_says_what_it_has(shop: Path, tmp_path: Path) 
     path.write_bytes(data)
     done = call("copy", shop, "orders", tmp_path / "b")
     assert done.code == 1
-    assert "2 records were appended before, at offsets 0 to 1 of partition 0" in done.complaints
+    assert "appended before: 2 records, at offsets 0 to 1 of partition 0" in done.complaints
 
 
 # ---- compact -------------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_a_file_system_is_judged_by_its_kind(kind: str | None, verdict: str, mon
     monkeypatch.setattr(system_info, "room_at", lambda path: (1, 2))
     answers = list(doctor_command._file_system("/data"))
     assert answers[0].verdict == verdict
-    assert answers[1] == Answer("room", "1 B free of 2 B", "note", "free some space")
+    assert answers[1] == DoctorRow("room", "1 B free of 2 B", "note", "free some space")
 
 
 def test_an_empty_cache_of_kernels_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

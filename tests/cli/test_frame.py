@@ -159,7 +159,7 @@ def test_every_command_works_at_a_terminal(name: str, words: Callable[[str], lis
 
 
 class ClosedPipe(Stream):
-    """A pipe whose reader has gone: what is written fits in no buffer."""
+    """A pipe without a reader: the output fits in no buffer."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError(32, "Broken pipe")
@@ -168,7 +168,7 @@ class ClosedPipe(Stream):
         raise BrokenPipeError(32, "Broken pipe")
 
     def close(self) -> None:
-        """It has gone already."""
+        """The reader has ended."""
 
 
 @pytest.mark.sampled(4)
@@ -309,4 +309,6 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path: Path) -> N
     program = "import sys; sys.modules['cyclopts'] = None; from pylog.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == ("pylog: the command line requires cyclopts and rich; in a clone of pylog: pip install '.[cli]'\n")
+    assert done.stderr == (
+        "pylog: the command line requires cyclopts and rich; install them: pip install 'cyclopts>=4.1' 'rich>=14'\n"
+    )

@@ -21,7 +21,7 @@ def test_stats_shows_sums_codecs_and_bars(shop: Path) -> None:
     assert done.lines[0].split()[:5] == ["TOPIC", "PARTITIONS", "BATCHES", "RECORDS", "BYTES"]
     assert done.lines[1].split()[:4] == ["orders", "2", "3", "5"]
     assert "orders: batches by records, mean 1.7" in done.text
-    assert "orders: keys: about 3 distinct of 4, 8 B; 1 records have no key" in done.text
+    assert "orders: keys: about 3 distinct of 4, 8 B; without a key: 1 record" in done.text
     bars = {line.split()[0]: line.count("█") for line in done.lines if "█" in line and line.split()[0] in ("1", "2")}
     assert bars == {"1": 20, "2": 40}
     assert "2024-01-31T15:00:00.000Z" in done.text
@@ -79,7 +79,7 @@ def test_stats_leave_out_damaged_files_and_say_so(shop: Path) -> None:
     path.write_bytes(data)
     done = call("stats", shop, "orders", "--json")
     assert done.code == 1
-    assert "a range of bytes is damaged, the first one at position 0" in done.complaints
+    assert "1 damaged range of bytes, the first one at position 0" in done.complaints
     (damaged,) = done.json["topics"][0]["partitions"][0]["damaged"]
     assert (damaged["offset"], damaged["next_offset"], damaged["path"]) == (0, 2, str(path))
     assert done.json["topics"][0]["records"] == 3
@@ -111,7 +111,7 @@ def test_differences_are_reported_with_their_offset_and_code_1(shop: Path, backu
     assert done.code == 1
     assert "topic new: only right" in done.lines
     assert "topic old: retention.ms is 3600000 left, 5 right" in done.lines
-    assert "orders, partition 1: 1 records equal, 2 differ (key: 1, only right: 1, value: 1)" in done.lines
+    assert "orders, partition 1: 1 equal record, 2 different (key: 1, only right: 1, value: 1)" in done.lines
     place = done.lines.index("  offset 1: value")
     assert done.lines[place : place + 3] == ["  offset 1: value", "  offset 2: key", "  offset 3: only right"]
     assert done.lines[-1].startswith("not the same")

@@ -56,9 +56,9 @@ def test_a_text_file_is_replaced_as_a_whole_and_others_can_read_it(shop: Path, t
         (["--listen", "9308"], "is not HOST:PORT"),
         (["--listen", "0.0.0.0:0"], "give a token"),
         (["--names", "burrow"], "kafka_exporter"),
-        (["--every", "5"], "--every needs --textfile"),
+        (["--every", "5"], "--every requires --textfile"),
         (["--textfile", "x", "--every", "0"], "at least 0.1"),
-        (["--textfile", "x", "--json"], "exclude each other"),
+        (["--textfile", "x", "--json"], "cannot be combined"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_done(

@@ -404,7 +404,7 @@ def test_records_appended_before_an_error_are_reported(shop: Path) -> None:
             writer.write_batch(batch)
     done = call("produce", shop, "orders", "--format", "arrow", "-p", 1, stdin=sink.getvalue().to_pybytes())
     assert done.code == 1
-    assert "2 records were appended before, at offsets 1 to 2 of partition 1" in done.complaints
+    assert "appended before: 2 records, at offsets 1 to 2 of partition 1" in done.complaints
 
 
 def test_a_line_that_no_log_takes_ends_before_it_fills_the_memory(shop: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pylog
 import pylog.compat.kafka as kafka
 from compat.conftest import Servers
 from pylog.compat.kafka import errors
@@ -156,6 +158,23 @@ def test_records_are_deleted_and_offsets_are_found(memory: Servers, admin: kafka
         admin.delete_records({kafka.TopicPartition("missing", 0): 1})
 
 
+def test_offsets_of_a_tiered_topic_tell_what_is_local_and_what_is_archived(directory: Servers, tmp_path: Path) -> None:
+    """Kafka's LATEST_TIERED is the last offset in the remote storage, and EARLIEST_LOCAL the first one on the disk."""
+    with pylog.open(tmp_path / "kafka", archive=str(tmp_path / "archive")) as store:
+        store.create_topic("orders", remote_storage_enable=True, segment_bytes=300, local_retention_bytes=400, retention_ms=-1)
+        log = store.log("orders")
+        for number in range(20):
+            log.append(b"%d" % number * 50)
+        store.tick()
+        local_start, archived_end = log.local_start_offset, log.archived_end_offset
+    with kafka.KafkaAdminClient(**directory) as admin:
+        ask = admin.list_partition_offsets
+        assert ask({PLACE: OffsetSpec.EARLIEST})[PLACE].offset == 0
+        assert ask({PLACE: OffsetSpec.EARLIEST_LOCAL})[PLACE].offset == local_start > 10
+        assert archived_end is not None
+        assert ask({PLACE: OffsetSpec.LATEST_TIERED})[PLACE].offset == archived_end - 1 >= local_start - 1
+
+
 def test_groups_are_listed_described_and_deleted_in_both_versions(memory: Servers, admin: kafka.KafkaAdminClient) -> None:
     sent(memory, b"a")
     committed(memory)
@@ -276,3 +295,12 @@ def test_members_of_enumerations_are_built_from_values_and_names() -> None:
     for wrong in ("sometime", None, 77, True):
         with pytest.raises(ValueError, match="is not one of"):
             OffsetSpec.build_from(wrong)
+
+
+def test_a_closed_administrator_refuses_calls(memory: Servers) -> None:
+    admin = kafka.KafkaAdminClient(**memory)
+    admin.close()
+    admin.close()
+    for call in (admin.list_topics, admin.list_groups, lambda: admin.create_topics(["orders"])):
+        with pytest.raises(RuntimeError, match="the administrator is closed"):  # the class that kafka-python raises
+            call()

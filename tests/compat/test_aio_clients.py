@@ -63,6 +63,7 @@ def test_a_sent_record_has_all_fields_and_is_read_with_all_fields(memory: Server
     run(program())
 
 
+@pytest.mark.slow
 def test_ten_thousand_sends_that_are_not_awaited_are_in_the_log_after_stop(memory: Servers) -> None:
     async def program() -> None:
         producer = AIOKafkaProducer(**memory)

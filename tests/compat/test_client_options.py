@@ -26,6 +26,19 @@ def test_times_that_only_version_2_accepts_are_accepted(memory: Servers) -> None
     kafka.KafkaConsumer(**memory, fetch_max_wait_ms="ignored, so any value").close()
 
 
+def test_a_short_session_timeout_is_accepted_with_the_heartbeat_of_the_default(memory: Servers) -> None:
+    for options in (
+        {"group_id": "g", "session_timeout_ms": 6_000},
+        {"group_id": "g", "session_timeout_ms": 3_001},
+        {"session_timeout_ms": 1_000},
+    ):
+        with kafka.KafkaConsumer("orders", **memory, **options) as consumer:
+            assert consumer.poll() == {}
+            assert consumer.config["heartbeat_interval_ms"] == 3_000
+    with pytest.raises(errors.KafkaConfigurationError, match="is not less than session_timeout_ms=3000"):
+        kafka.KafkaConsumer("orders", **memory, group_id="g", session_timeout_ms=3_000)
+
+
 class Available:
     """What a partitioner is given, with some partitions unavailable."""
 

@@ -207,9 +207,11 @@ def test_a_closed_producer_and_transactions_without_an_id_are_refused(memory: Se
         with pytest.raises(errors.InvalidTxnStateError, match="init_transactions"):
             producer.begin_transaction()
         producer.init_transactions()
-        for call in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("orders", b"x")):
+        for call in (producer.commit_transaction, producer.abort_transaction):
             with pytest.raises(errors.InvalidTxnStateError, match="begin_transaction"):
                 call()
+        with pytest.raises(errors.IllegalStateError, match="begin_transaction"):
+            producer.send("orders", b"x")
     with pytest.raises(errors.IllegalStateError, match="closed"):
         producer.begin_transaction()
 

@@ -51,7 +51,7 @@ def test_a_producer_reports_deliveries_and_counts_what_waits(server: dict[str, s
     producer.produce("orders", value=None, key=b"k")
     assert producer.flush() == len(producer) == 0
     assert told == [(None, 0), (None, 1)]
-    with pytest.raises(confluent.KafkaException, match="neither bytes nor text"):
+    with pytest.raises(TypeError, match="neither bytes nor text"):
         producer.produce("orders", 7)  # type: ignore[arg-type]
     producer.close()
     consumer = confluent.Consumer(server, **{"group.id": "g", "auto.offset.reset": "earliest"})
@@ -106,3 +106,8 @@ def test_an_error_of_a_transaction_tells_whether_to_retry_abort_or_give_up(
     assert (found.name(), (found.fatal(), found.retriable(), found.txn_requires_abort())) == (name, flags)
     if name == "_TIMED_OUT":
         assert error_of(error).retriable()
+
+
+def test_a_short_session_timeout_is_accepted_with_the_heartbeat_of_the_default(server: dict[str, str]):
+    consumer = confluent.Consumer(server | {"group.id": "g", "session.timeout.ms": 6000})
+    consumer.close()

@@ -36,9 +36,12 @@ PROGRAM = """
 PRINTED = "[b'0', b'1', b'2', b'3', b'4']\n"
 
 
-def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    strict = ["-W", "error", "-W", "ignore:read_text:DeprecationWarning", "-W", "ignore:open_text:DeprecationWarning"]
-    return warm.run([*strict, "-c", textwrap.dedent(program)], cwd=tmp_path, env=os.environ | environment)
+STRICT = ("-W", "error", "-W", "ignore:read_text:DeprecationWarning", "-W", "ignore:open_text:DeprecationWarning")
+
+
+def run(program: str, tmp_path: Path, warnings: tuple[str, ...] = STRICT, **environment: str) -> subprocess.CompletedProcess[str]:
+    mine = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}  # the tests of Spark set it
+    return warm.run([*warnings, "-c", textwrap.dedent(program)], cwd=tmp_path, env=mine | environment)
 
 
 def printed(program: str, tmp_path: Path, **environment: str) -> str:
@@ -66,10 +69,25 @@ def test_a_program_runs_in_memory_and_writes_no_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_environment_names_the_store_and_without_it_a_warning_names_the_default(tmp_path: Path) -> None:
     assert printed(installed(""), tmp_path, PYLOG_KAFKA="from-environment") == PRINTED
-    done = run("import logging\nlogging.basicConfig()\n" + installed(""), tmp_path)
+    done = run(installed(""), tmp_path, warnings=())
     assert done.stdout == PRINTED
-    assert done.stderr.count("topics are in") == 1
+    assert done.stderr.count(f"UserWarning: topics are in {tmp_path / 'pylog-kafka'}: no directory was named") == 1
     assert {each.name for each in tmp_path.iterdir()} == {"from-environment", "pylog-kafka"}
+
+
+CLIENTS = {
+    "kafka-python": "import pylog.compat.kafka as kafka\nkafka.KafkaProducer(bootstrap_servers='broker:9092')",
+    "its admin client": "import pylog.compat.kafka as kafka\nkafka.KafkaAdminClient(bootstrap_servers='broker:9092')",
+    "confluent-kafka": "import pylog.compat.confluent as kafka\nkafka.Producer({'bootstrap.servers': 'broker:9092'})",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_program_that_turns_warnings_into_errors_gets_no_directory_that_it_did_not_name(tmp_path: Path, client: str) -> None:
+    done = run(CLIENTS[client], tmp_path)
+    assert "UserWarning: topics are in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_clusters_are_two_directories(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ async def _consumed(store: pylog.Store, once: Once, role: str, how: str) -> None
         await _all_read(consumer, how)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", ["poll", "iteration"])
 @pytest.mark.parametrize("role", ["listener", "listener's coroutine", "deserializer"])
 def test_an_error_of_a_consumers_callback_ends_the_poll_and_loses_nothing(role: str, how: str) -> None:
@@ -137,6 +137,7 @@ async def _committed(store: pylog.Store, once: Once, callback: Callable[..., Any
         assert await ended(consumer.commit()) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_error_of_a_commits_callback_ends_a_call_of_the_consumer(asynchronous: bool) -> None:
     for error in ERRORS:

@@ -131,7 +131,7 @@ def test_a_change_that_cannot_be_made_is_an_error_at_once_or_of_the_next_call(st
             consumer.subscribe(["t"])
             with pytest.raises(pylog.IllegalStateError):
                 await consumer.getmany()
-            assert (await consumer.getone()).partition == 0  # the refused change is gone
+            assert (await consumer.getone()).partition == 0  # the refused change has no effect
 
     asyncio.run(program())
 

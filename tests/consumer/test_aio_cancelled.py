@@ -173,7 +173,7 @@ async def _swept(
     return has_come
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("read", READS)
 def test_a_consumer_that_is_cancelled_at_any_step_returns_each_record_once(store: pylog.Store, read: Any, how: str) -> None:

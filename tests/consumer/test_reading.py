@@ -361,7 +361,7 @@ def test_a_log_that_was_truncated_below_what_was_returned_is_not_read_on(store: 
             assert values(each.poll()) == {0: list(range(10))}
         store.log("t", 0).truncate(8)
         append(store, 0, range(80, 90))
-        assert values(consumer.poll()) == {0: list(range(80, 90))}  # the batch of 0 to 9 is gone as a whole
+        assert values(consumer.poll()) == {0: list(range(80, 90))}  # the batch of 0 to 9 is deleted as a whole
         with pytest.raises(pylog.OffsetOutOfRangeError, match="truncated"):
             strict.poll()
 

@@ -95,7 +95,7 @@ def test_a_group_is_described_with_its_offsets_and_its_lag(store: Store) -> None
 
 @pytest.fixture
 def halted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever deletes a topic dies before its offsets go."""
+    """The process that deletes a topic dies before it deletes the topic's offsets."""
     monkeypatch.setattr(offset_manager_of(store.offsets), "_forget_topic", lambda *_: None)
 
 

@@ -115,7 +115,7 @@ def test_a_member_that_comes_gets_partitions_though_all_have_owners() -> None:
 
 
 def some_group(rng: random.Random) -> tuple[list[Subscriber], Partitions]:
-    """Members that want the same or not, and had any partitions before: also such that are gone, or that others had too."""
+    """Members that want the same or not, and had any partitions before: also deleted ones, and ones that others had too."""
     names = [f"t{number}" for number in range(rng.randint(1, 4))]
     partitions = {name: range(rng.randint(0, 7)) for name in names if rng.random() < 0.9}
     every = [TopicPartition(name, number) for name in names for number in range(8)]

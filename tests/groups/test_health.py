@@ -288,17 +288,21 @@ def test_records_that_retention_deleted_unread_are_lost_kaskade_98() -> None:
     row = course.row()
     assert row.verdict == Verdict.LOST
     assert f"offsets 3 to {course.log.start_offset - 1} were deleted" in row.why
+    by_burrow = course.row(rules="burrow")
+    assert (by_burrow.verdict, by_burrow.why, course.verdict(rules="burrow")) == ("LOST", row.why, "ERR")
     course.close()
 
 
 @pytest.mark.pair("truncation", "groups")
-def test_a_committed_offset_beyond_a_truncated_log_is_lost_and_its_lag_is_not_negative(course: GroupCourse) -> None:
+def test_a_committed_offset_beyond_a_truncated_log_is_lost_and_its_lag_is_kafkas(course: GroupCourse) -> None:
     course.produce(20)
     course.commit(15)
     course.log.truncate(10)
     row = course.row()
-    assert (row.verdict, row.lag, row.lag_seconds) == (Verdict.LOST, 0, 0)
+    assert (row.verdict, row.lag, row.lag_seconds) == (Verdict.LOST, -5, 0)
     assert "committed 15, but the log ends at 10" in row.why
+    by_burrow = course.row(rules="burrow")
+    assert (by_burrow.verdict, by_burrow.why, course.verdict(rules="burrow")) == ("LOST", row.why, "ERR")
 
 
 @pytest.mark.pair("retention by time", "groups")

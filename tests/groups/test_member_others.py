@@ -100,7 +100,7 @@ def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_live
 def test_a_member_refused_for_an_absent_static_member_joins_after_that_members_session_timeout(
     clock: ManualClock, joining: Joining, options: dict[str, Any], refusal: type[pylog.PylogError], left: bool
 ) -> None:
-    """Each attempt has seen what the one before it saw; else nobody would ever have been gone for long."""
+    """Each attempt has seen what the one before it saw; otherwise no member would ever be absent for long."""
     first, second = joining(group_instance_id="i", session_timeout_ms=20_000), joining(**options)
     settled(first)
     if left:

@@ -57,7 +57,7 @@ BAD = [
     ("t,-1,0\n", "f, line 1: the partition '-1' is not a number from 0"),
     ("t,2147483648,0\n", "f, line 1: the partition '2147483648'"),
     ("a b,0,1\n", "f, line 1: 'a b' is not a topic name"),
-    ("t,0,5\nt,1,6\nt,0,7\n", "f, line 3: t-0 is there twice"),
+    ("t,0,5\nt,1,6\nt,0,7\n", "f, line 3: t-0 appears twice"),
     ('t,0,5\n"t,1,6\n', "f, line 2: "),
     ("", "f has no line for the group 'g'; it has some for none at all"),
     ("h,t,0,5\n", "f has no line for the group 'g'; it has some for 'h'"),

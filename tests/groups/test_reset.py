@@ -21,7 +21,7 @@ OFFSETS = st.integers(0, 60)
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[Bounds, list[tuple[int, int]]]:
-    """A log's bounds, with its records as (offset, timestamp): some are gone, and time may go back."""
+    """A log's bounds, with its records as (offset, timestamp): some are deleted, and time may go back."""
     start = draw(OFFSETS)
     end = start + draw(st.integers(0, 20))
     kept = [offset for offset in range(start, end) if draw(st.booleans())]

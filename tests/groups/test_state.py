@@ -105,7 +105,7 @@ def some_event(rng: random.Random, state: GroupState, number: int, available: To
         return decisions.give_up(state, member, me.owned - me.target)
     if what == "subscribe":
         return decisions.subscribe(state, member, frozenset(rng.sample(sorted(AVAILABLE), rng.randint(1, 3))), available)
-    return decisions.remove(state, {member}, available) if what == "leave" else decisions.look_at_topics(state, available)
+    return decisions.remove(state, {member}, available) if what == "leave" else decisions.refresh_topics(state, available)
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_replaying_the_records_of_every_change_gives_the_state_that_was_decided(
         for number in range(30):
             before = state_of(image.groups.get(b"g"), available)
             if rng.random() < 0.05:
-                name = rng.choice(sorted(AVAILABLE))  # it goes, grows, or is made again
+                name = rng.choice(sorted(AVAILABLE))  # it is deleted, grows, or is created again
                 available = dict(AVAILABLE) | {name: TopicInfo(bytes([number + 1]) * 16, tuple(range(rng.randint(1, 4))))}
             after = some_event(rng, before, number, available)
             replayed(image, changes(b"g", before, after))
@@ -169,7 +169,7 @@ def test_a_topic_that_was_created_again_is_another_topic_without_owners() -> Non
     joined = decisions.join(nobody, Member("m", frozenset("tu"), ("sticky",)), AVAILABLE, dead=(), expired=())
     alone = decisions.settle(joined, "m", frozenset())
     again = {**AVAILABLE, "t": TopicInfo(b"new" + bytes(13), (0, 1, 2))}
-    after = decisions.look_at_topics(alone, again)
+    after = decisions.refresh_topics(alone, again)
     assert named(after.members["m"].owned) == ["u-0"]
     assert named(after.members["m"].target) == ["t-0", "t-1", "t-2", "u-0"]
     assert {TARGET, CURRENT} <= set(kinds(changes(b"g", alone, after)))  # also where the names are the same

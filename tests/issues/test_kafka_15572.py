@@ -1,4 +1,4 @@
-"""KAFKA-15572: a segment rolled while its directory was renamed; syncing a directory that was gone took all topics offline."""
+"""KAFKA-15572: a segment rolled while its directory was renamed; syncing a missing directory took all topics offline."""
 
 from __future__ import annotations
 

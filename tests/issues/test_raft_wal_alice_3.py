@@ -47,7 +47,7 @@ def test_at_every_acknowledgement_all_names_below_the_store_are_durable() -> Non
 
 
 def volatile_names(fs: RecordingFileSystem) -> list[str]:
-    """Paths that are there or gone in the cache and not so on the disk; the lock files hold nothing."""
+    """Paths that exist in the cache only, or on the disk only; the lock files hold no data."""
     now, later = names(fs), names(fs.process(), durable=True)
     return sorted(path for path in now ^ later if not path.endswith((".lock", ".deleted")))
 

@@ -20,6 +20,7 @@ from pylog.directory.leader_epoch_cache import LeaderEpochCache
 from pylog.fs import DirectoryEntry
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
 from pylog.log.recovery import findings, leader_epochs, loader, log_end, producer_snapshots, replay, torn_tail
+from pylog.log.recovery.findings import losses_in
 from pylog.log.writing import active_segment, readying
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.writer import LogWriter
@@ -27,6 +28,7 @@ from pylog.segment.segment import inode_of
 from pylog.testing import MemoryFileSystem
 from pylog.testing.disk import Image
 from pylog.testing.memory import MemoryFile
+from support.engines import engine_of
 from support.reference.records import Batch, Record
 
 PARTITION = "/data/t-0"
@@ -350,6 +352,7 @@ def recover(fs: MemoryFileSystem) -> None:
             with suppress(pylog.CorruptionError):
                 values = [record.value for record in log.records(isolation_level="read_committed")]
                 assert values[: len(VALUES)] == VALUES[: len(values)]
+            assert all("/data" in finding.message for finding in losses_in(engine_of(log).recovery_report))
             if mode == "rw":
                 log.append_batch([b"next"], producer=ProducerBatch(1 << 48, 0, len(VALUES)))
                 assert log.read(log.end_offset - 1).value == b"next"

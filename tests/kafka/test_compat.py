@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 from support.kafka.harness import Broker
-from support.kafka.programs import lines_of
+from support.kafka.programs import in_the_layer, lines_of
 
 PROGRAM = """
     import sys, time, warnings
@@ -86,12 +85,7 @@ PROGRAM = """
 """
 
 
-def lines(tmp_path: Path, layer: bool, server: str) -> list[str]:
-    begin = "import pylog.compat\npylog.compat.install()\n" if layer else ""
-    return lines_of(begin + textwrap.dedent(PROGRAM), server, cwd=tmp_path)
-
-
 def test_a_program_prints_the_same_with_a_broker_and_with_the_layer(tmp_path: Path, broker: Callable[..., Broker]) -> None:
-    expected = lines(tmp_path, layer=False, server=broker().bootstrap)
-    assert lines(tmp_path, layer=True, server=f"pylog://{tmp_path / 'store'}") == expected
-    assert lines(tmp_path, layer=True, server="pylog+memory://same") == expected
+    expected = lines_of(PROGRAM, broker().bootstrap, cwd=tmp_path)
+    assert lines_of(in_the_layer(PROGRAM), f"pylog://{tmp_path / 'store'}", cwd=tmp_path) == expected
+    assert lines_of(in_the_layer(PROGRAM), "pylog+memory://same", cwd=tmp_path) == expected

@@ -9,11 +9,12 @@ import pytest
 
 import pylog
 from pylog import OffsetsConfig, TransactionsConfig
-from pylog.store import Store, manager_of
-from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
+from pylog.store import Store
+from pylog.transactions.coordinator import TransactionCoordinator
 from support.cli import call
 from support.kafka.harness import Broker, KafkaJars, Message
 from support.kafka.interop_data import complaints
+from support.transactional import committed, count_open
 
 ID = "teller"
 GROUP = "billing"
@@ -44,11 +45,6 @@ class Turns:
     hanging: str
     listed: str
     output: str
-
-
-def committed(store: Store) -> Values:
-    logs = [store.log("out", number) for number in range(PARTITIONS)]
-    return sorted(record.value or b"" for log in logs for record in log.records(isolation_level="read_committed"))
 
 
 def as_the_broker_reads(broker: Broker) -> Values:
@@ -99,7 +95,7 @@ def turns(tmp_path_factory: pytest.TempPathFactory, kafka_jars: KafkaJars) -> Tu
             broker.produce("out", sent, transactional_id=ID, transaction=end)
         broker.stop()
     with pylog.open(directory) as store:
-        between = committed(store)
+        between = committed(store, "out")
         transact(store, b"pylog 3", 3)
         abort(store, "other", b"aborted by pylog")
         leave_decided(store, b"pylog 4", 4)
@@ -113,8 +109,8 @@ def turns(tmp_path_factory: pytest.TempPathFactory, kafka_jars: KafkaJars) -> Tu
         broker.stop()
         output = broker.output()
     with pylog.open(directory) as store:
-        last = committed(store)
-        assert not any(open_transactions(manager_of(store).log("out", number)) for number in range(PARTITIONS))
+        last = committed(store, "out")
+        assert count_open(store, "out") == 0
         assert not store.verify().findings
     return Turns(first, between, second, last, offsets, hanging, listed, output)
 

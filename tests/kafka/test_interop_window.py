@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def test_pages_beside_a_broker_that_writes_have_the_brokers_numbers(tmp_path: Pa
     running.create_topic("orders", partitions=3, config=SMALL)
     running.produce("orders", [Message(b"first", key=b"a", partition=number) for number in range(3)])
     running.consume_in_group("billing", "orders", 3, leave=False)
-    pages, opened = cycle(PAGES), set[str]()
+    rounds = 0
     with pylog.open(running.log_dir, mode="r") as store:
         window = _Window(measures_of(store).watch())
         assert "a broker has it open" in window.page("/")
@@ -103,10 +102,10 @@ def test_pages_beside_a_broker_that_writes_have_the_brokers_numbers(tmp_path: Pa
                 committed, seen = running.committed("billing"), window.lags("billing")
                 assert {place: row[0] for place, row in seen.items()} == committed
                 assert all(row[2] >= 0 for row in seen.values())
-                for url in islice(pages, 4):
-                    opened.add(url)
+                for url in PAGES:
                     window.page(url)
-        assert opened == set(PAGES)
+                rounds += 1
+        assert rounds, "each page was opened while the broker was written to"
         assert window.offsets("orders") == running.offsets("orders")
         assert window.lags("billing") == of_the_tool(running, "billing")
         [last] = window.data("/topics/orders/records?partition=1&from=-1&direction=forth")["records"]
@@ -123,7 +122,7 @@ def test_pages_follow_what_a_broker_changes_besides_records(tmp_path: Path, brok
         running.produce("orders", [Message(b"x" * 250_000)] * 20)
         running.delete_records("orders", 0, 15)
         until(lambda: window.offsets("orders") == running.offsets("orders") == {0: (15, 20)})
-        until(lambda: len(window.data("/topics/orders/segments")["partitions"][0]["segments"]) <= 3)  # files are gone
+        until(lambda: len(window.data("/topics/orders/segments")["partitions"][0]["segments"]) <= 3)  # files are deleted
         running.produce("orders", [Message(b"open")], transactional_id="t", transaction="leave open")
         assert "holds the stable offset at 20" in window.page("/topics/orders/producers")
         running.delete_topic("short")

@@ -89,6 +89,14 @@ def test_the_catalog_and_the_directories_agree(root: Path, directory: Path) -> N
     assert (found.kind, Path(found.path).name) == ("derived", "partition.metadata")
 
 
+def test_a_topic_that_is_created_again_during_a_check_is_not_taken_for_damage(root: Path) -> None:
+    before = read_catalog(FS, str(root))
+    with pylog.open(root) as store:
+        store.delete_topic("t")
+        store.create_topic("t")
+    assert list(check_catalog(FS, str(root), before, quiet=False)) == []
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_an_unfinished_file_in_the_root_is_a_leftover_once_no_process_is_active(root: Path, quiet: bool) -> None:
     (root / "pylog.json.tmp").write_bytes(b"")
@@ -155,7 +163,7 @@ def test_a_partition_that_cannot_be_opened_is_a_finding_and_the_others_are_check
 
 
 class Ghostly(OsFileSystem):
-    """The real file system, but a listing still has a file that is gone."""
+    """The real file system, but a listing still has a deleted file."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -199,7 +199,7 @@ CUTS: list[Callable[[pylog.Log], None]] = [lambda log: log.truncate(30), lambda 
 def test_a_truncation_in_the_middle_ends_the_compaction_and_no_key_is_lost(
     store: Store, log: pylog.Log, fs: HookedFileSystem, other: Neighbour, cut: Callable[[pylog.Log], None], elsewhere: bool
 ) -> None:
-    """What superseded the records that were about to be dropped is gone itself."""
+    """The records that superseded those about to be removed are deleted themselves."""
     end = 30 if cut is CUTS[0] else 3
     fs.before("sync", LOG + CLEANED, (lambda: other.run(f"log.truncate({end})")) if elsewhere else lambda: cut(log))
     (done,) = store.compact("t")

@@ -42,6 +42,7 @@ def test_a_long_run_of_compressed_batches_reads_back_in_order(tmp_path: Path, co
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pylog")]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("codec", CODECS)
 def test_damage_in_the_middle_of_a_run_costs_only_its_batch(tmp_path: Path, codec: str) -> None:
     written(tmp_path, codec)

@@ -135,7 +135,7 @@ def test_all_records_are_read_and_appended_whatever_a_derived_file_holds(
     with pylog.open(where) as store:
         assert values(store) == [*VALUES[5:29], *[b"again"] * 11]
         for found in (*store.verify().findings, *store.check().findings):
-            assert (found.kind, found.path) == ("derived", str(path))  # of a sealed segment some are not made again
+            assert (found.kind, found.path) == ("derived", str(path))  # of a sealed segment some are not created again
 
 
 @pytest.mark.damaged("a derived file is not what it should be, on purpose")

@@ -444,7 +444,7 @@ def test_a_failed_write_of_the_header_ends_writing_too(log: pylog.Log, fs: Hooke
 def test_a_header_that_there_is_no_room_to_overwrite_costs_the_append_and_nothing_else(
     tmp_path: Path, log: pylog.Log, fs: HookedFileSystem, level: Durability
 ) -> None:
-    """As on a file system that writes a block anew each time: what others had been promised they go on to see."""
+    """As on a file system that writes a block again each time: other processes still see what was acknowledged."""
     log.append(b"1", durability=Durability.OS)
     fs.before("write", "durable-point", fail)
     refused(lambda: log.append(b"never", durability=level), StorageFailedError)

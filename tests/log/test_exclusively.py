@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -54,6 +55,46 @@ def test_an_error_inside_lets_the_others_in() -> None:
         thread.start()
         thread.join()
         assert log.end_offset == 1
+
+
+@pytest.mark.parametrize("wait", ["result", "flush", "close", "close the store", "room"])
+def test_a_producer_is_not_waited_for_inside(wait: str) -> None:
+    """Its thread would wait for the log, and this thread for that one, without end."""
+    store = pylog.open("/s", fs=MemoryFileSystem())
+    store.create_topic("t")
+    log, idle = store.log("t"), store.producer()
+    producer = store.producer(linger_ms=0, buffer_memory=20_000, max_block_ms=60_000)
+    with log.exclusively():
+        idle.flush()
+        idle.close()
+        sent = producer.send("t", b"sent")
+        calls = {"result": sent.result, "flush": producer.flush, "close": producer.close, "close the store": store.close}
+        with pytest.raises(pylog.IllegalStateError, match=r"inside Log\.exclusively .* append with the Log, or call"):
+            calls.get(wait, lambda: [producer.send("t", b"x" * 2000) for _ in range(20)])()
+    if wait != "close the store":
+        assert sent.result().offset == 0
+    producer.close()
+    store.close()
+
+
+def test_a_transaction_commits_inside_however_slow_the_disk_is() -> None:
+    """The partitions' syncs are begun together, in threads, if one takes long. They would wait for this one."""
+    with pylog.open("/s", fs=MemoryFileSystem()) as store:
+        store.create_topic("t", 2)
+        done = []
+
+        def commit() -> None:
+            with store.log("t", 1).exclusively(), store.transaction("id") as transaction:
+                for partition in (0, 1):
+                    transaction.append("t", b"v", partition=partition)
+            done.append(True)
+
+        with patch("pylog.transactions.crew._SLOW_S", -1.0):
+            thread = threading.Thread(target=commit, daemon=True)
+            thread.start()
+            thread.join(60)
+        assert done
+        assert [store.log("t", each).read(0).value for each in (0, 1)] == [b"v", b"v"]
 
 
 @pytest.mark.parametrize("count", [1, 16, 17, 4000])

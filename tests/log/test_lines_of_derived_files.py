@@ -1,4 +1,4 @@
-"""A derived file that is missing or refused is made again, with one line in the log."""
+"""A derived file that is missing or refused is created again, with one line in the log."""
 
 from __future__ import annotations
 

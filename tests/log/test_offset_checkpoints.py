@@ -205,3 +205,21 @@ def test_damaged_leader_epochs_are_kept_aside(tmp_path: Path) -> None:
         store.log("t").append(b"y")
         store.log("t").delete_records(4)
     assert file.with_name(file.name + ".damaged.0").read_bytes() == b"0\n2\n0 0\n5 1x\n"
+
+
+def test_an_open_log_follows_a_start_that_a_broker_has_raised_within_a_segment(tmp_path: Path) -> None:
+    make(tmp_path, partitions=1)
+    (tmp_path / "t-0" / "durable-point").unlink()  # brokers have none
+    (tmp_path / LOG_START).write_text("0\n1\nt 0 0\n")
+    with pylog.open(tmp_path, mode="r") as store:
+        log = store.log("t")
+        assert (log.start_offset, log.read(5).offset, len(list(log.records()))) == (0, 5, ROUNDS + 1)
+        going_on = log.follow(3, timeout_ms=0)
+        (tmp_path / LOG_START).write_text("0\n1\nt 0 7\n")
+        assert (log.start_offset, log.end_offset, next(iter(log.records())).offset) == (7, ROUNDS + 1, 7)
+        with pytest.raises(pylog.OffsetOutOfRangeError):
+            log.read(6)
+        with pytest.raises(pylog.OffsetOutOfRangeError):
+            list(going_on)
+        with store.consumer("t", auto_offset_reset="earliest") as consumer:
+            assert [record.offset for records in consumer.poll(max_records=1).values() for record in records] == [7]

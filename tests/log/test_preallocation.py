@@ -1,4 +1,4 @@
-"""Zeros that are written ahead of a log's end make syncs cheaper and change nothing else, whatever is read and whoever dies."""
+"""Zeros that are written after a log's end make syncs cheaper and change nothing else, for any read and after any death."""
 
 from __future__ import annotations
 

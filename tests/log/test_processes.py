@@ -1,4 +1,4 @@
-"""Several processes write one partition in turn: nothing is lost, all see all of it at once, whoever dies or stands still.
+"""Several processes write one partition in turn: no record is lost, and all see each one at once, if one dies or stalls.
 
 Open-file-description locks belong to a descriptor, so two stores of one process are two writers as those of two processes are;
 a `Neighbour` is another process where one must die, stand still, or really run at the same time.
@@ -137,7 +137,7 @@ def test_a_synced_append_makes_the_other_processes_records_before_it_durable_too
 
 
 def test_only_a_level_that_asks_for_more_raises_the_bound_on_unsynced_bytes(path: Path, one: Store, two: Store) -> None:
-    """It belongs to the segment, whoever appends."""
+    """It belongs to the segment, whichever process appends."""
     one.log("t").append(b"a", durability=Durability.OS)
     bound = slot_of(path).unsynced_bytes
     two.log("t").append(b"b", durability=Durability.SYNC)

@@ -51,7 +51,7 @@ def add(path: Path, data: bytes) -> None:
 
 
 def test_whole_batches_that_a_dead_process_did_not_publish_are_kept(path: Path, one: Store, two: Store) -> None:
-    """Death between write and publication leaves bytes above the published end, whoever wrote them."""
+    """Death between write and publication leaves bytes above the published end, in any process."""
     one.log("t").append_many([b"x"])
     two.log("t").append_many([b"x"])
     batch = batches(path / "t-0", 2)[0]
@@ -174,7 +174,7 @@ def test_a_truncation_whose_process_is_killed_leaves_a_prefix_for_other_processe
 
 @pytest.mark.slow
 def test_a_snapshot_of_a_process_that_died_in_a_truncation_is_never_taken_for_the_state_of_producers(path: Path) -> None:
-    """A snapshot of records that are gone says nothing of those that get their offsets."""
+    """A snapshot of deleted records does not apply to the records that get their offsets."""
     with pylog.open(path) as one:
         log = one.log("t")
         for sequence in range(5):

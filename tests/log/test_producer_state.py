@@ -492,7 +492,7 @@ def answer_of(log: Written, batch: Sent) -> Answer:
 
 @st.composite
 def sendings(draw: st.DrawFn) -> list[Sent]:
-    """Producers that count on, repeat themselves, leave gaps and begin anew, close to where sequences wrap."""
+    """Producers that count on, repeat themselves, leave gaps and begin again, close to where sequences wrap."""
     sent: list[Sent] = []
     for _ in range(draw(st.integers(1, 25))):
         producer = draw(st.integers(1, 2))

@@ -43,7 +43,7 @@ def rows(log: pylog.Log, columns: Any = ("offset", "timestamp", "key", "value"),
     return {row["offset"]: row for frame in log.scan(columns=columns, **options) for row in frame.to_pylist()}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("columns", [("offset", "timestamp", "key", "value"), ALL, ["value", "offset"]])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

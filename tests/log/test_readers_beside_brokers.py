@@ -112,7 +112,7 @@ def cleaned_meanwhile(tmp_path: Path, clock: ManualClock) -> Iterator[tuple[Stor
 def test_a_reader_beside_a_brokers_cleaner_reads_on_in_what_that_has_left(
     cleaned_meanwhile: tuple[Store, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No header of pylog's tells that files were replaced; what is gone is no damage."""
+    """No header of pylog's tells that files were replaced; a deleted file is not damage."""
     store, clean = cleaned_meanwhile
     scanning, reading, searching = (store.log("t") for _ in range(3))
     frames = scanning.scan()
@@ -245,7 +245,7 @@ fcntl.lockf(file, fcntl.LOCK_EX)
 
 @pytest.mark.slow
 def test_a_reader_beside_a_broker_sees_what_it_appends(path: Path, store: Store, log: pylog.Log, clock: ManualClock) -> None:
-    """Whoever has the directory open writes there, so no note of it is waited for."""
+    """A process that has the directory open writes there, so the reader waits for no note of it."""
     store.close()
     with Neighbour() as broker, pylog.open(path, mode="r", clock=clock) as early:
         assert values(early.log("t")) == texts(range(1))
@@ -382,7 +382,7 @@ errors
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_no_reader_dies_when_another_process_cuts_what_it_has_open(path: Path, log: pylog.Log, mode: str) -> None:
-    """Sealed segments are mapped by stores that write; whoever touched a page that was cut off would die of SIGBUS."""
+    """Sealed segments are mapped by stores that write; a process that touched a truncated page would die of SIGBUS."""
     for _ in range(20):
         log.append(b"long" * 50)
     log.delete_records(1)

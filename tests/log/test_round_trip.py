@@ -371,7 +371,7 @@ class LogMachine(RuleBasedStateMachine):
         self.store = opened(self.path, clock=self.clock)
 
     def kinds_found(self) -> list[str]:
-        """What was found when the log was opened, but for derived files that were made again."""
+        """What was found when the log was opened, except derived files that were created again."""
         return [finding.kind for finding in self.log.recovery_report if finding.kind != "rebuilt"]
 
     def stop_without_closing(self) -> None:

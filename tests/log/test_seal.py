@@ -49,7 +49,7 @@ def ends_of(table: Table) -> list[int]:
 
 
 def segment_at(directory: Path, base_offset: int = 0) -> LogSegment:
-    """The segment that lies in a directory, read anew each time it is looked at."""
+    """The segment in a directory, read again at each use."""
     size = (directory / file_name(base_offset, LOG)).stat().st_size
     return LogSegment(FS, str(directory), base_offset, size=size, mtime_ms=0, open_files=FILES)
 

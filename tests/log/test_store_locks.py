@@ -306,7 +306,7 @@ def test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once(tmp_
         def try_take(self) -> bool:
             return False
 
-        def let_go(self) -> None:
+        def release(self) -> None:
             """Nothing was taken."""
 
     lock = ByteLock(Taken(), "t-0", clock, 0.6)

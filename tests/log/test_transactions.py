@@ -158,6 +158,7 @@ def test_a_truncation_keeps_the_aborted_transactions_below_it_in_the_index(root:
     assert indexed(root) == [*[(0, 1), (2, 3), (4, 5)][: leave // 2], (leave, leave + 1)]
 
 
+@pytest.mark.slow
 def test_a_power_loss_in_a_truncation_leaves_no_transaction_out_of_the_index(root: Path) -> None:
     with pylog.open(root) as store:
         aborted(store, range(3))
@@ -268,5 +269,29 @@ class TransactionMachine(RuleBasedStateMachine):
             self.other.close()
 
 
-TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=15, stateful_step_count=25)
+@pytest.mark.slow
+class TestTransactionMachine(TransactionMachine.TestCase):
+    settings = settings(max_examples=15, stateful_step_count=25)
+
+
+@pytest.mark.pair("delete_records", "scan and follow")
+@pytest.mark.pair("delete_records", "aborted transactions")
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_log_that_begins_inside_a_batch_of_an_open_transaction_is_read_as_committed(root: Path, committed: bool) -> None:
+    """The stable offset is then the log start, in the middle of the batch: the batch was read, and has no outcome yet."""
+    with pylog.open(root) as store:
+        log, transaction = store.log("t"), store.transaction("id")
+        for each in (b"a", b"b", b"c"):
+            transaction.append("t", each, partition=0)
+        transaction.flush()
+        log.delete_records(1)
+        assert (log.start_offset, log.stable_offset, log.end_offset) == (1, 1, 3)
+        with pylog.open(root, "r") as reader:
+            for each in (log, reader.log("t")):
+                for start in (None, 1, 2, 3):
+                    assert list(each.records(start, isolation_level="read_committed")) == []
+                assert each.read_many([1, 2], isolation_level="read_committed").num_rows == 0
+                assert list(each.follow(1, isolation_level="read_committed", timeout_ms=1)) == []
+                assert [record.value for record in each.records()] == [b"b", b"c"]
+        transaction.commit() if committed else transaction.abort()
+        assert [record.value for record in log.records(isolation_level="read_committed")] == [b"b", b"c"] * committed

@@ -211,7 +211,7 @@ def changed_files(variant: CorruptVariant) -> dict[str, int]:
 
 
 def is_needed(variant: CorruptVariant, name: str) -> bool:
-    """Of files that are gone, those that a log cannot be without; one that was removed with its segment is told by the `.log`."""
+    """Of the deleted files, those that a log needs; a file that was deleted with its segment is reported with the `.log`."""
     path = variant.directory / name
     if path.exists() or path.suffix == LOG or not path.suffix:
         return True

@@ -148,6 +148,21 @@ def test_internal_topics_are_left_out_unless_asked_for_except_for_damage_there(t
     assert [(each.name, each.value) for each in found] == [("log_unreadable", 1)]
 
 
+def test_the_page_of_a_store_with_a_damaged_log_has_only_numbers(tmp_path: Path) -> None:
+    """A scrape with one value that is no number is refused as a whole: Prometheus would report the store as down."""
+    with pylog.open(tmp_path, offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"x"] * 10)
+        store.offsets.commit("g", {("t", 0): 4})
+    (tmp_path / "t-0" / f"{0:020d}.log").unlink()
+    with pylog.open(tmp_path, mode="r") as store:
+        for choice in (Choice(internal=True), Choice(tuple(EXPORTERS))):
+            text = page(store.metrics, choice, "s", "text")
+            assert list(classic(text))
+            assert not {"True", "False"} & set(text.split())
+        assert 'pylog_log_unreadable{topic="t",partition="0"} 1\n' in exposition(store.metrics(), "text")
+
+
 def test_patterns_choose_topics_and_the_groups_in_them(store: Store) -> None:
     samples = list(Choice(topics=["or*"]).of(store.metrics()))
     assert {each.labels["topic"] for each in samples if "topic" in each.labels} == {"orders"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,9 +31,21 @@ def credentials() -> dict[str, Any]:
     return {"access_key_id": "tester", "secret_access_key": SECRET}
 
 
+def options_of(endpoint: str) -> dict[str, Any]:
+    return {"endpoint": endpoint, "region": "us-east-1", "credentials": credentials}
+
+
 @pytest.fixture
 def s3_options(s3_endpoint: str) -> dict[str, Any]:
-    return {"endpoint": s3_endpoint, "region": "us-east-1", "credentials": credentials}
+    return options_of(s3_endpoint)
+
+
+@pytest.fixture
+def unreachable_options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options with the same credentials, of a server that is not there. A call is tried again once: five times take a second."""
+    once = {"max_retries": 1, "retry_timeout": timedelta(seconds=60)}
+    monkeypatch.setattr("pylog.objects.obstore_objects._RETRIES", once)
+    return options_of("http://127.0.0.1:1")
 
 
 @pytest.fixture

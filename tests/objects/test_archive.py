@@ -61,18 +61,22 @@ def memory() -> Iterator[MemoryObjects]:
 
 
 @pytest.mark.pair("truncation", "compaction")
+@pytest.mark.parametrize("archived", ["the others", "all", "all, cut twice"])
 @pytest.mark.parametrize("kept", [0, 20])
-def test_the_log_end_comes_back_where_a_truncation_has_left_no_record_before_it(tmp_path: Path, kept: int) -> None:
+def test_the_log_end_comes_back_where_a_truncation_has_left_no_record_before_it(tmp_path: Path, kept: int, archived: str) -> None:
     """Else the restored log gives offsets a second time, and the offsets of groups are beyond its end."""
     with opened(tmp_path / "shop") as store:
         store.create_topic("orders")
         log = store.log("orders")
         for number in range(kept):
             log.append(b"%d" % number)
-        log.append_many([b"a", b"b", b"c"])
-        store.archive(f"file://{tmp_path}/archive", include_active=bool(kept))
-        log.truncate(kept + 2)  # cuts the batch of three
-        store.archive(include_active=True)
+        if archived == "the others":
+            store.archive(f"file://{tmp_path}/archive", include_active=True)
+        log.append_many([b"a", b"b", b"c", b"d"])
+        store.archive(f"file://{tmp_path}/archive", include_active=archived != "the others")
+        for end in (3, 2) if archived == "all, cut twice" else (2,):
+            log.truncate(kept + end)  # cuts the batch of four
+            store.archive(include_active=True)
         end = log.end_offset
     pylog.restore(f"file://{tmp_path}/archive", tmp_path / "back")
     with opened(tmp_path / "back") as store:
@@ -553,6 +557,7 @@ def test_an_unfinished_restore_of_something_else_is_not_continued(tmp_path: Path
     pylog.restore("s3://any", tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_the_settings_have_the_url_and_no_credentials(
     tmp_path: Path, s3_url: str, s3_options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

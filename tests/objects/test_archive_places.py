@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import pylog
 from pylog.archive.verifying import verify_archive
 from pylog.errors import InvalidArgumentError, ObjectStoreError, UnknownTopicOrPartitionError
 from pylog.objects import open_objects
+from pylog.objects.objects import Data, check_creates_once
 from pylog.testing import MemoryFileSystem
 from pylog.topics.signs import ARCHIVE_SETTINGS
 from support.objects import BEFORE, MemoryObjects, every_url
@@ -82,6 +84,25 @@ def test_an_archive_whose_url_was_kept_without_escapes_is_the_same_one(tmp_path:
     settings.write_text(settings.read_text().replace("a%20b", "a b"))
     pylog.open(shop).close()
     pylog.open(shop, archive=str(archive)).close()
+
+
+class _Beside(MemoryObjects):
+    """A store in which another process makes the same check before each request of a check."""
+
+    inside = False
+
+    def put_new(self, key: str, data: Data) -> None:
+        if not self.inside:
+            self.inside = True
+            check_creates_once(self)
+            self.inside = False
+        super().put_new(key, data)
+
+
+def test_two_processes_that_check_one_store_at_the_same_time_do_not_disturb_each_other() -> None:
+    objects = _Beside()
+    check_creates_once(objects)
+    assert not objects.objects
 
 
 @pytest.mark.slow
@@ -170,3 +191,24 @@ def test_a_topic_that_was_named_and_is_deleted_during_a_run_is_an_error() -> Non
         memory.fault = deletes
         with pytest.raises(UnknownTopicOrPartitionError, match="orders"):
             store.archive("s3://any", topics=["orders"], include_active=True)
+
+
+@pytest.mark.parametrize("length", [216, 217, 218, 240, 249])
+def test_a_topic_with_a_long_name_is_archived_in_a_directory(tmp_path: Path, length: int) -> None:
+    """The name and the id of a topic are one name of a directory, and a file system takes 255 bytes."""
+    archive, name = f"file://{tmp_path}/archive", "t" * length
+    tiered: dict[str, Any] = {"remote_storage_enable": True, "local_retention_bytes": 0, "segment_bytes": 300, "retention_ms": -1}
+    with pylog.open(tmp_path / "shop", archive=archive) as store:
+        store.create_topic(name, **tiered)
+        for _ in range(9):
+            store.log(name).append(b"x" * 90)
+        store.tick()
+        assert store.log(name).local_start_offset > 0
+        assert len(list(store.log(name).records())) == 9
+        store.archive(include_active=True)
+    found = verify_archive(open_objects(archive), deep=True, orphans=True)
+    assert (found.ok, found.orphans) == (True, ())
+    pylog.restore(archive, tmp_path / "copy")
+    for path in (archive, tmp_path / "copy"):
+        with pylog.open(path, "r") as store:
+            assert len(list(store.log(name).records())) == 9

@@ -23,6 +23,10 @@ from support.objects import BEFORE, MemoryObjects, every_url
 NOW = 1_700_000_000_000
 URL = "s3://any"
 CONFIG: dict[str, Any] = {"segment_bytes": 400, "retention_ms": -1}
+FEW: dict[str, Any] = {
+    "offsets": pylog.OffsetsConfig(topic_num_partitions=1),
+    "transactions": pylog.TransactionsConfig(topic_num_partitions=1),
+}
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def fs() -> MemoryFileSystem:
 
 
 def opened(fs: MemoryFileSystem, path: str, mode: str = "rw") -> pylog.Store:
-    return pylog.open(path, mode, fs=fs, clock=ManualClock(NOW))
+    return pylog.open(path, mode, fs=fs, clock=ManualClock(NOW), **FEW)
 
 
 def archived(fs: MemoryFileSystem, **options: Any) -> None:
@@ -103,6 +107,7 @@ def test_it_is_written_to_and_goes_on_with_the_archive(memory: MemoryObjects, fs
             log.append_batch([b"old"], producer=ProducerBatch(70, 0, 0))
         for _ in range(9):
             log.append(b"y" * 90)
+        assert store.archive(take_over=True).ok
         store.tick()
         assert log.archived_end_offset > end
         assert store.archive(include_active=True).ok
@@ -154,6 +159,50 @@ def test_a_partition_that_cannot_stay_is_restored_whole(memory: MemoryObjects, f
     assert report["orders", 0].bytes > 0
     with opened(fs, "/copy", "r") as store:
         assert store.log("orders").read(7).value == b"7" + b"x" * 80
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"remote_log_copy_disable": True, "local_retention_ms": 86_400_000},
+        {"retention_ms": 1000, "local_retention_ms": 2000},
+        {"cleanup_policy": "compact,delete"},
+    ],
+)
+def test_a_topic_whose_options_exclude_tiering_is_restored_whole(
+    memory: MemoryObjects, fs: MemoryFileSystem, options: dict[str, Any]
+) -> None:
+    with opened(fs, "/shop") as store:
+        store.create_topic("orders", **options)
+        store.create_topic("other")
+        for topic in ("orders", "other"):
+            store.log(topic).append(b"paid", key=b"1")
+        store.archive(URL, include_active=True)
+    assert {each.partition.topic: each.remote_bytes > 0 for each in hollow(fs).partitions} == {"orders": False, "other": True}
+    with opened(fs, "/copy") as store:
+        assert not store.topic("orders").config.remote_storage_enable
+        assert [store.log(topic).read(0).value for topic in ("orders", "other")] == [b"paid", b"paid"]
+
+
+@pytest.mark.parametrize("epochs", ["as they were", "removed"])
+def test_the_offsets_of_a_partition_that_is_not_open_begin_in_the_archive(
+    memory: MemoryObjects, fs: MemoryFileSystem, epochs: str
+) -> None:
+    with opened(fs, "/shop") as store:
+        store.create_topic("orders", **CONFIG)
+        store.log("orders").append_many([b"x" * 80] * 9)
+        store.archive(URL, include_active=True)
+        store.offsets.commit("billing", {("orders", 0): 2})
+    hollow(fs)
+    if epochs == "removed":  # a log can be read without them
+        fs.remove("/copy/orders-0/leader-epoch-checkpoint")
+    partition = pylog.TopicPartition("orders", 0)
+    for appends in range(3):
+        with opened(fs, "/copy", "r") as reader:
+            assert reader.start_and_end_offsets([partition]) == {partition: (0, 9 + appends)}
+        with opened(fs, "/copy") as store:
+            assert store.start_and_end_offsets([partition]) == {partition: (0, 9 + appends)}
+            assert store.log("orders").append(b"y") == 9 + appends
 
 
 def test_an_interrupted_one_is_continued_and_a_whole_one_is_not(memory: MemoryObjects, fs: MemoryFileSystem) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 
 import pylog
 from pylog.archive.archiving import commit_topics
-from pylog.archive.leaving import LEAVING
+from pylog.archive.leaving import LEAVING, read_leaving
 from pylog.clock import ManualClock
 from pylog.errors import IllegalStateError, ObjectStoreError, UnknownTopicOrPartitionError
 from pylog.testing import MemoryFileSystem
+from pylog.topics import changes
 from support.cli import call
-from support.objects import BEFORE, MemoryObjects, every_url
+from support.objects import AFTER, BEFORE, MemoryObjects, every_url
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -153,3 +155,134 @@ def test_the_command_keeps_it(tmp_path: Path) -> None:
     assert (found.code, found.text) == (0, "Deleted topic orders.\n"), found.complaints
     assert call("archive", store).code == 0
     assert "paid" in call("cat", f"file://{archive}", "orders").text
+
+
+# ---- failures between the steps ----------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def filled(shop: Shop, options: dict[str, Any]) -> None:
+    """Archives a topic with all of its records."""
+    with shop.open() as store:
+        store.create_topic("orders", **options)
+        shop.fill(store)
+        store.archive(include_active=True)
+
+
+def keep(shop: Shop, step: int, how: str) -> bool:
+    """Deletes a topic and keeps its archive. One request fails, and all after it. Returns whether the topic is deleted."""
+    numbers = itertools.count()
+
+    def fault(request: str, key: str) -> str | None:
+        number = next(numbers)
+        return None if number < step else how if number == step else BEFORE
+
+    with shop.open() as store:
+        shop.memory.fault = fault
+        try:
+            store.delete_topic("orders", keep_archive=True)
+        except ObjectStoreError:
+            assert "orders" in store.topics()
+        finally:
+            shop.memory.fault = lambda request, key: None
+        return "orders" not in store.topics()
+
+
+def later(shop: Shop, call: Callable[[pylog.Store], object]) -> None:
+    """Does something in another process, and what is due after that."""
+    with shop.open() as store:
+        call(store)
+        store.tick()
+        store.archive(include_active=True)
+        assert "orders" in store.topics() or not any(each.kept for each in read_leaving(store._manager))
+    shop.sweep_later()
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+@pytest.mark.parametrize("options", [CONFIG, TIERED])
+@pytest.mark.parametrize("then", ["keeps it", "does not keep it", "nothing"])
+def test_a_deletion_whose_request_fails_is_repeated_or_given_up(options: dict[str, Any], how: str, then: str) -> None:
+    """At each step: nothing is deleted. The next deletion decides whether the archive is kept."""
+    for step in range(100):
+        with every_url(MemoryObjects()) as memory:
+            shop = Shop(memory)
+            filled(shop, options)
+            if keep(shop, step, how):
+                assert shop.archived() == [b"old"] * 12
+                break
+            if then == "nothing":
+                with shop.open() as store:
+                    store.tick()
+                    assert len(list(store.log("orders").records())) == 12
+            else:
+                later(shop, lambda store: store.delete_topic("orders", keep_archive=then == "keeps it"))
+            if then == "does not keep it":
+                assert not [key for key in memory.objects if key.startswith("orders")]
+                with pytest.raises(UnknownTopicOrPartitionError):
+                    shop.archived()
+            else:
+                assert shop.archived() == [b"old"] * 12
+    assert 3 < step < 100
+
+
+@pytest.mark.parametrize("options", [CONFIG, TIERED])
+def test_a_process_that_dies_between_the_two_steps_leaves_the_topic(
+    shop: Shop, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(shop, options)
+    with shop.open() as store, monkeypatch.context() as patched:
+        patched.setattr(store._offsets, "forgetting", raise_killed)
+        with pytest.raises(Killed):
+            store.delete_topic("orders", keep_archive=True)
+    later(shop, lambda store: store.log("orders").append(b"old"))
+    assert shop.archived() == [b"old"] * 13
+    later(shop, lambda store: store.delete_topic("orders"))
+    assert not [key for key in shop.memory.objects if key.startswith("orders")]
+
+
+def raise_killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("options", [CONFIG, TIERED])
+@pytest.mark.parametrize("step", ["note_removed", "remove_directories", "rename_deleted"])
+def test_a_process_that_dies_after_the_decision_leaves_the_archive(
+    shop: Shop, options: dict[str, Any], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(shop, options)
+    with shop.open() as store, monkeypatch.context() as patched:
+        patched.setattr(changes, step, raise_killed)
+        with pytest.raises(Killed):
+            store.delete_topic("orders", keep_archive=True)
+    later(shop, lambda store: None)
+    assert shop.archived() == [b"old"] * 12
+
+
+def test_what_a_failed_deletion_has_left_to_delete_is_kept_by_the_next_one(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(shop, TIERED)
+    with shop.open() as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(changes, "decide_deletion", raise_killed)
+            with pytest.raises(Killed):
+                store.delete_topic("orders")
+        assert shop.fs.exists(f"/shop/{LEAVING}")
+        store.delete_topic("orders", keep_archive=True)
+    later(shop, lambda store: None)
+    assert shop.archived() == [b"old"] * 12
+
+
+def test_a_deletion_that_is_not_to_keep_the_archive_any_more_needs_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(shop, CONFIG)
+    with shop.open() as store, monkeypatch.context() as patched:
+        patched.setattr(store._offsets, "forgetting", raise_killed)
+        with pytest.raises(Killed):
+            store.delete_topic("orders", keep_archive=True)
+    with shop.open() as store:
+        shop.memory.fault = lambda request, key: BEFORE
+        with pytest.raises(ObjectStoreError):
+            store.delete_topic("orders")
+        assert "orders" in store.topics()
+        shop.memory.fault = lambda request, key: None

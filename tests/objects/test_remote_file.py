@@ -11,8 +11,11 @@ import pytest
 from pylog import limits
 from pylog.archive.archived_segments import OnePartition
 from pylog.errors import StorageFailedError
+from pylog.objects import remote_file
 from pylog.objects.remote_file import WINDOWS, RemoteFile
 from pylog.objects.remote_files import RemoteEntry, RemoteFileSystem
+from pylog.segment.names import LOG, file_name
+from pylog.threads import started
 
 MIB = 1 << 20
 BLOCK = limits.REMOTE_BLOCK_BYTES
@@ -122,6 +125,55 @@ def test_reading_ahead_begins_with_the_second_block_and_has_a_bound() -> None:
     assert max(source.ranges) == ((1 + limits.REMOTE_BLOCKS_AHEAD) * BLOCK, (2 + limits.REMOTE_BLOCKS_AHEAD) * BLOCK)
 
 
+def logs_in_a_row(*sizes: int) -> tuple[RemoteFileSystem, list[tuple[str, Counted]]]:
+    """Returns a partition with a log for each size, of one offset for each byte."""
+    bases = [sum(sizes[:number]) for number in range(len(sizes) + 1)]
+    logs = {file_name(base, LOG): Counted(size, url=f"memory://{base}") for base, size in zip(bases, sizes, strict=False)}
+    after = dict(zip(logs, bases[1:], strict=True))
+    files = {name: RemoteEntry(log.size, log=log, next_base=after[name]) for name, log in logs.items()}
+    return RemoteFileSystem("/shop", OnePartition(files)), [(f"/shop/orders-0/{name}", log) for name, log in logs.items()]
+
+
+def begun(log: Counted, count: int) -> bool:
+    """Waits until a log was asked for some blocks."""
+    return any(len(log.ranges) >= count or threading.Event().wait(0.05) for _ in range(100))
+
+
+def test_requests_are_in_flight_across_the_borders_of_segments() -> None:
+    """At the last block of a segment, as many blocks of those after it are on their way as in its middle."""
+    fs, ((path, first), (_, second), (_, third)) = logs_in_a_row(10 * BLOCK, 3 * BLOCK + 5, 100 * BLOCK)
+    walk = fs.open(path).expect(0, first.size)
+    walk.read(10, 0)
+    walk.read(10, BLOCK)
+    assert not second.ranges
+    walk.read(10, 5 * BLOCK)
+    assert begun(second, 3)
+    walk.read(10, 9 * BLOCK)
+    assert begun(second, 4)
+    assert begun(third, limits.REMOTE_BLOCKS_AHEAD - 4)
+    assert len(second.ranges) + len(third.ranges) == limits.REMOTE_BLOCKS_AHEAD
+
+
+def test_a_scan_of_many_segments_asks_for_each_block_once() -> None:
+    fs, logs = logs_in_a_row(3 * BLOCK, 100, 2 * BLOCK + 7, 12 * BLOCK, BLOCK)
+    for path, log in logs:
+        walk = fs.open(path).expect(0, log.size)
+        for position in range(0, log.size, MIB):
+            assert walk.read(5, position) == of(position, 5)
+    for _, log in logs:
+        assert sorted(log.ranges) == [(start, min(start + BLOCK, log.size)) for start in range(0, log.size, BLOCK)]
+
+
+def test_what_walks_that_do_not_go_on_have_begun_has_a_bound() -> None:
+    walks = []
+    fs, logs = logs_in_a_row(*[2 * BLOCK, 9 * BLOCK] * 5)
+    for path, log in logs[::2]:
+        walks.append(fs.open(path).expect(0, log.size))
+        walks[-1].read(10, 0)
+        walks[-1].read(10, BLOCK)
+    assert 0 < sum(map(len, fs._ahead.values())) <= 2 * limits.REMOTE_BLOCKS_AHEAD
+
+
 def test_a_walk_reads_nothing_after_its_end() -> None:
     source = Counted(100 * BLOCK)
     walk = remote(source).expect(0, BLOCK + 10)
@@ -144,6 +196,29 @@ def test_blocks_are_whole_chunks_where_a_log_is_stored_in_chunks() -> None:
     walk = remote(source).expect(4 * MIB, source.size)
     walk.read(10, 4 * MIB)
     assert source.ranges == [(3 * MIB, 6 * MIB)]
+
+
+def test_a_walk_starts_few_threads_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the processors are busy, the start of a thread takes as long as a block."""
+    begun: list[threading.Thread] = []
+    readers = remote_file._Readers()
+    monkeypatch.setattr(remote_file, "READERS", readers)
+    monkeypatch.setattr(limits, "REMOTE_IDLE_SECONDS", 2.0)  # of a busy machine
+
+    def start(thread: threading.Thread) -> None:
+        begun.append(thread)
+        started(thread)
+
+    monkeypatch.setattr(remote_file, "started", start)
+    source = Counted(60 * BLOCK)
+    walk = remote(source).expect(0, source.size)
+    for position in range(0, source.size, BLOCK):
+        walk.read(10, position)
+    assert len(source.ranges) == 60
+    assert 0 < len(begun) <= limits.REMOTE_THREADS
+    for thread in begun:
+        thread.join(60)
+    assert not readers._threads
 
 
 def test_a_closed_file_refuses_its_walks_too() -> None:

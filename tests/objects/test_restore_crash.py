@@ -149,6 +149,7 @@ def everything(fs: MemoryFileSystem, root: str) -> Any:
         return found
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("changed", [_append, _truncate, _delete_records, _create_again, _empty, _delete])
 @pytest.mark.parametrize("stops_at", [1, 5, 9, "end"])
 def test_an_interrupted_restore_goes_on_with_the_archive_as_it_is_then(

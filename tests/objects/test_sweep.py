@@ -158,7 +158,7 @@ def test_a_deleted_topic_goes_as_a_whole_once_no_restore_of_the_past_needs_it(sc
 
 
 def test_a_topic_that_no_manifest_of_the_store_names_yet_stays(scene: Scene) -> None:
-    """A tiered topic gets there a minute after its first upload, and its local segments may be gone by then."""
+    """A tiered topic gets there a minute after its first upload, and its local segments may be deleted by then."""
     with scene.open(archive=scene.memory) as store:
         store.create_topic("orders", **CONFIG, **TIERED)
         store.create_topic("other", **CONFIG, **TIERED)
@@ -279,7 +279,7 @@ def test_the_command_shows_a_plan_and_deletes_with_execute(tmp_path: Path) -> No
     os.utime(archive / key, (0, 0))
     plan = call("sweep", archive)
     assert (plan.code, key in plan.text, ORPHAN in plan.text) == (0, True, True)
-    assert "--execute would delete 1 objects, 4 B" in plan.text
+    assert "--execute would delete 1 object, 4 B" in plan.text
     assert (archive / key).exists()
     done = call("sweep", archive, "--grace", "P1D", "--history", "P0D", "--execute", "--json")
     assert done.json["objects"] == [{"object": key, "bytes": 4, "reason": ORPHAN}]
@@ -389,7 +389,7 @@ def test_a_sweep_beside_an_archiver_never_takes_what_it_names(scene: Scene) -> N
         pylog.restore(URL, scene.path / name)
         with scene.open(name) as store:
             scene.fill(store, 6)
-            with contextlib.suppress(ObjectStoreError):  # what it has uploaded is gone
+            with contextlib.suppress(ObjectStoreError):  # its uploads were deleted
                 store.archive(include_active=True)
             store.archive(include_active=True)
 

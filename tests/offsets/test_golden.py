@@ -40,6 +40,7 @@ def plain(offsets: dict[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartiti
     return {place: (each.offset, each.metadata, each.leader_epoch) for place, each in offsets.items()}
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("name", CASES)
 def test_groups_and_their_offsets_are_those_that_kafkas_admin_client_reported(name: str, mode: str, tmp_path: Path) -> None:

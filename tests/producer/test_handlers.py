@@ -1,4 +1,4 @@
-"""Handlers of signals that use the producer: they run amid any of its calls, in the same thread, and nothing waits for ever."""
+"""Handlers of signals that use the producer: they run during any of its calls, in the same thread, and nothing waits forever."""
 
 from __future__ import annotations
 

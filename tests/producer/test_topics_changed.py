@@ -112,7 +112,7 @@ def test_added_partitions_are_sent_to_at_once_or_within_a_second(store: Store, w
     assert placed == {key: murmur2(key) % (1 << 31) % 8 for key in KEYS}
 
 
-# ---- topics that are made again --------------------------------------------------------------------------------------------
+# ---- topics that are created again -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(3)

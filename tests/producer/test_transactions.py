@@ -381,6 +381,16 @@ def test_options_that_transactions_cannot_have_are_refused(store: Store, wrong: 
         store.producer(**wrong)
 
 
+def test_a_timeout_that_the_store_does_not_allow_is_refused_with_the_option_that_allows_it(store: Store) -> None:
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match="900000 ms, the store's limit; give less, or open the store with",
+    ):
+        store.producer(transactional_id="a", transaction_timeout_ms=900_001)
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_ms=900001 is longer than"):
+        store.transaction("a", timeout_ms=900_001)
+
+
 def test_a_block_whose_commit_fails_aborts_so_that_the_id_can_be_used_again(store: Store) -> None:
     with store.consumer("in", group_id="group") as consumer:
         consumer.poll()

@@ -56,6 +56,7 @@ print(*sorted({"numba", "llvmlite", "pandas"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_a_first_program_loads_no_compiler_and_leaves_no_cache(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYLOG_KERNELS": "auto"}
     command = [sys.executable, "-c", FIRST_SECOND, str(tmp_path / "store")]
@@ -115,6 +116,7 @@ def told(path: Path) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 def test_both_forms_write_the_same_bytes_and_read_the_same_records(tmp_path: Path) -> None:
     written, read = [], []
     for name in FORMS:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.kafka_tiers import key, unpacked  # noqa: F401 - fixtures
 from support.servers.servers import NAMES, ObjectServer, ServerError, fetch, started
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "servers"

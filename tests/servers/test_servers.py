@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import pytest
 import pylog
 from pylog.archive.verifying import verify_archive
 from pylog.objects import open_objects
+from support.kafka_tiers import PREFIXES
 from support.objects import AFTER, BEFORE, FaultyObjects
 from support.servers.servers import SECRETS, ObjectServer
 from support.spark.cluster import Cluster
@@ -83,6 +84,17 @@ def with_executor(gone: str) -> Any:
             yield batch.select(["partition", "offset", "value"]).append_column("executor", executor)
 
     return add
+
+
+def hex_of(value: bytes | bytearray | None) -> str | None:
+    return None if value is None else bytes(value).hex()
+
+
+def read_tier(spark: SparkSession, options: dict[str, str]) -> Any:
+    frame = spark.read.format("pylog").options(**options).load()
+    rows = [(row.partition, row.offset, hex_of(row.value)) for row in frame.select("partition", "offset", "value").collect()]
+    rows.sort()
+    return {"rows": rows, "shown": repr([frame, frame._jdf.queryExecution().toString()])}
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------------------
@@ -214,19 +226,75 @@ def cluster(servers: dict[str, ObjectServer], tmp_path_factory: pytest.TempPathF
         yield made
 
 
+def place(server: ObjectServer) -> dict[str, str]:
+    """Returns the options of a read of a server's buckets."""
+    return {"s3.endpoint": server.options["endpoint"], "s3.region": "us-east-1"}
+
+
 def test_spark_reads_a_url_on_executors_that_have_no_store(server: ObjectServer, cluster: Cluster, tmp_path: Path) -> None:
     url, shop = server.new_url(), tmp_path / "shop"
     archived(shop, url, server)
     shutil.rmtree(shop)  # nothing but the bucket is left
-    options = {"s3.endpoint": server.options["endpoint"], "s3.region": "us-east-1"}
-    found = cluster.run(read, path=url, options=options, gone=str(shop))
+    found = cluster.run(read, path=url, options=place(server), gone=str(shop))
     assert found["places"] == [[0, offset] for offset in range(RECORDS)] + [[1, offset] for offset in range(250, RECORDS)]
     assert (found["values"], found["executors"], found["late"]) == (list(range(251)), 2, 300)
+    check_secrets(cluster, found["shown"])
+
+
+def check_secrets(cluster: Cluster, shown: str, *more: str) -> None:
+    """Checks that Spark's logs and a plan have no secret."""
     logged = [each.read_text(errors="replace") for each in cluster.log.parent.glob("events/**/*") if each.is_file()]
     events = "".join(logged)
     assert ("SparkListenerTaskEnd" in events, "physicalPlanDescription" in events) == (True, True)
-    printed = found["shown"] + events + cluster.log.read_text(errors="replace")
-    assert not [secret for secret in SECRETS if secret in printed]
+    printed = shown + events + cluster.log.read_text(errors="replace")
+    assert not [secret for secret in (*SECRETS, *more) if secret in printed]
+
+
+@pytest.fixture
+def tiers(server: ObjectServer) -> Callable[[Path], str]:
+    """Copies a broker's tier to a bucket, and returns its URL."""
+
+    def copied(directory: Path) -> str:
+        url = server.new_url()
+        objects = open_objects(url, **server.options)
+        for file in directory.rglob("*"):
+            if file.is_file():
+                objects.put_new(str(file.relative_to(directory)), file.read_bytes())
+        return url
+
+    return copied
+
+
+@pytest.mark.pair("broker's directory", "Spark")
+@pytest.mark.parametrize("name", ["aiven-plain", "aiven-zstd-encrypted"])
+def test_spark_reads_a_brokers_tier_in_a_bucket(
+    server: ObjectServer, cluster: Cluster, unpacked: Path, key: str, tiers: Callable[[Path], str], name: str
+) -> None:
+    """The tier is read alone: the executors have nothing but its URL, and the path of the key."""
+    url, keys = tiers(unpacked / name / "tier"), {"k1": key} if "encrypted" in name else {}
+    options = {"tier": url, "subscribe": "txn", "tier.keyPrefix": PREFIXES[name], "maxBytesPerPartition": "3000"}
+    options |= {"tier.keys": ",".join(f"{each}={path}" for each, path in keys.items()), **place(server)}
+    found = cluster.run(read_tier, options={name: value for name, value in options.items() if value})
+    wanted = pylog.read_table(
+        pylog.KafkaTier(f"file://{unpacked}/{name}/tier", key_prefix=PREFIXES[name], keys=keys or None), "txn"
+    )
+    columns = (wanted[each].to_pylist() for each in ("partition", "offset", "value"))
+    assert found["rows"] == [[partition, offset, hex_of(value)] for partition, offset, value in zip(*columns, strict=True)]
+    assert len(found["rows"]) == 437
+    check_secrets(cluster, found["shown"], Path(key).read_text().splitlines()[3])
+
+
+@pytest.mark.pair("broker's directory", "Spark")
+def test_spark_reads_a_brokers_directory_with_its_tier_in_a_bucket(
+    server: ObjectServer, cluster: Cluster, unpacked: Path, tiers: Callable[[Path], str]
+) -> None:
+    url = tiers(unpacked / "ktier" / "remote" / "kafka-tiered-storage")
+    options = {"path": str(unpacked / "ktier" / "data"), "subscribe": "t", "tier": url, "tier.layout": "local"}
+    options |= {"startingOffsets": '{"t": {"0": 12000}}', "maxRecordsPerPartition": "500", **place(server)}
+    found = cluster.run(read_tier, options=options)
+    offsets = [offset for _, offset, _ in found["rows"]]
+    assert (offsets[0], len(offsets), len(set(offsets))) == (12000, 4500, 4500)
+    check_secrets(cluster, found["shown"])
 
 
 # ---- tiering -----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Splicing without Spark: what a micro-batch is, wherever the driver dies, whoever appends meanwhile."""
+"""Splicing without Spark: what a micro-batch is, wherever the driver dies, and whatever other programs append."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_micro_batch_that_comes_again_is_not_appended_again(fs: MemoryFileSyst
 
 
 def test_a_micro_batch_that_comes_again_with_another_number_of_rows_is_refused(fs: MemoryFileSystem):
-    """The checkpoint has lost what the micro-batch was, new records came, and Spark has planned it anew."""
+    """The checkpoint has lost the micro-batch's plan, new records came, and Spark has planned it again."""
     commit(fs, clock(), stage(fs, TASKS, 1), 1)
     for count, tasks in ((21, [*TASKS, {1: some("new", 3)}]), (17, TASKS[:2])):
         told = rf"micro-batch 1 .* comes with {count} rows, and was appended already with 18"
@@ -94,7 +94,7 @@ def test_a_micro_batch_that_comes_again_with_another_number_of_rows_is_refused(f
 def test_where_a_refused_micro_batch_lies_is_reported_as_far_as_a_person_reads(fs: MemoryFileSystem):
     targets = tuple(PartitionIntent("copy", number, 7 * number, 2) for number in range(13))
     write_intent(fs, ROOT, Intent(QUERY, 1, targets=targets, done=True))
-    with pytest.raises(InvalidArgumentError, match="2 in copy-9 from offset 63 on and in 3 partitions more"):
+    with pytest.raises(InvalidArgumentError, match="2 in copy-9 from offset 63 on and in 3 more partitions"):
         commit(fs, clock(), stage(fs, TASKS, 1), 1)
 
 
@@ -230,7 +230,7 @@ def test_a_missing_topic_is_made_only_if_that_is_asked_for():
     fs = MemoryFileSystem(clock=clock())
     with pylog.open(ROOT, fs=fs, clock=clock()):
         pass
-    with pytest.raises(UnknownTopicOrPartitionError, match="topic 'copy' is gone"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="topic 'copy' no longer exists"):
         commit(fs, clock(), stage(fs, TASKS))
     commit(fs, clock(), stage(fs, TASKS), how=CommitOptions(create_topics=True, partitions=2))
     assert values(fs, clock()) == SPLICED

@@ -1,4 +1,4 @@
-"""A micro-batch is one transaction: whole for every reader, once, and completed by whoever finds it. Without Spark."""
+"""A micro-batch is one transaction: whole for every reader, once, and completed by the process that finds it. Without Spark."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def records() -> Rows:
 
 
 class Source:
-    """A data source as Spark uses it: made anew for each query, asked on the driver, pickled to where it reads."""
+    """A data source as Spark uses it: created for each query, asked on the driver, pickled to where it reads."""
 
     def __init__(self, directory: Path, options: Mapping[str, str]) -> None:
         self.source = PylogDataSource({"path": str(directory), **options})

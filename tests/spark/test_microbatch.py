@@ -95,5 +95,5 @@ def expected(start: StreamOffset, end: StreamOffset, topics: Topics) -> set[tupl
 
 
 def test_a_summary_names_ten_losses_and_counts_the_others():
-    losses = [Loss(f"a-{number} is gone", PARTITIONS[0], 0) for number in range(12)]
-    assert summary(losses).endswith("a-9 is gone; and 2 more")
+    losses = [Loss(f"a-{number} no longer exists", PARTITIONS[0], 0) for number in range(12)]
+    assert summary(losses).endswith("a-9 no longer exists; and 2 more")

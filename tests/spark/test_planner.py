@@ -160,10 +160,10 @@ def test_offsets_by_partition_name_every_partition_that_is_read_and_no_other(sho
 @pytest.mark.parametrize(
     ("offsets", "offset", "word", "clamped"),
     [
-        ({"starting": 5}, 5, "starting offset 5 of del-mid-0 is gone", [(179, 342)]),
-        ({"starting": 343, "ending": 343}, 343, "starting offset 343 of del-mid-0 is not there yet", []),
-        ({"starting": 5, "ending": 7}, 5, "starting offset 5 of del-mid-0 is gone", []),
-        ({"ending": 343}, 343, "ending offset 343 of del-mid-0 is not there yet", [(179, 342)]),
+        ({"starting": 5}, 5, "starting offset 5 of del-mid-0 was deleted", [(179, 342)]),
+        ({"starting": 343, "ending": 343}, 343, "starting offset 343 of del-mid-0 does not exist yet", []),
+        ({"starting": 5, "ending": 7}, 5, "starting offset 5 of del-mid-0 was deleted", []),
+        ({"ending": 343}, 343, "ending offset 343 of del-mid-0 does not exist yet", [(179, 342)]),
     ],
 )
 def test_offsets_that_the_log_does_not_have(

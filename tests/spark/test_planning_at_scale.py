@@ -105,6 +105,6 @@ def test_several_processes_plan_the_same_and_fail_alike(tmp_path: Path, monkeypa
     monkeypatch.setattr(parallel.multiprocessing, "cpu_count", lambda: 2)
     assert planned(store, maxBytesPerPartition="100000000") == alone
     ends = ",".join(f'"{number}": {10**9 if number == 7 else 5}' for number in range(9))
-    with pytest.raises(OffsetOutOfRangeError, match=f"ending offset 1000000000 of {TOPIC}-7 is not there yet") as caught:
+    with pytest.raises(OffsetOutOfRangeError, match=f"ending offset 1000000000 of {TOPIC}-7 does not exist yet") as caught:
         planned(store, endingOffsets=f'{{"{TOPIC}": {{{ends}}}}}')
     assert caught.value.offset == 10**9

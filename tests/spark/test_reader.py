@@ -171,7 +171,7 @@ def test_records_that_retention_removed_before_the_task_began_are_an_error_or_a_
     remove(first)
     remove(second)
     start = int(third.stem)
-    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets 5 to {start} \(exclusive\) of orders-0 have gone") as caught:
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets 5 to {start} \(exclusive\) of orders-0 were deleted") as caught:
         read(LogSlice(str(shop), "orders", 0, 5, 1000))
     assert caught.value.offset == 5
     with caplog.at_level(logging.WARNING):
@@ -193,7 +193,7 @@ def test_a_log_that_has_become_shorter_is_an_error_or_a_warning(shop: Path, capl
     last = segments(shop)[-1]
     remove(last)
     end = int(last.stem)
-    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets {end} to 1000 \(exclusive\) of orders-0 have gone"):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets {end} to 1000 \(exclusive\) of orders-0 were deleted"):
         read(LogSlice(str(shop), "orders", 0, 0, 1000))
     found = read(LogSlice(str(shop), "orders", 0, 0, 1000), options("offset", fail=False))
     assert found.column("offset").to_pylist() == list(range(end))
@@ -201,7 +201,7 @@ def test_a_log_that_has_become_shorter_is_an_error_or_a_warning(shop: Path, capl
 
 @pytest.fixture
 def losing_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Small batches, and a way to change files behind the first one: the scan then finds the next file gone, once."""
+    """Small batches, and a way to change files after the first one: the scan then finds the next file deleted, once."""
     monkeypatch.setattr("pylog.limits.SCAN_ROWS", 64)
     scan = Queries.scan
 
@@ -226,7 +226,7 @@ SEEN = 60  # rows of the first Arrow batch: as many whole batches as fit
 
 def test_retention_under_a_running_scan_is_an_error(shop: Path, losing_files: LosingFiles):
     losing_files(lambda: [remove(segment) for segment in segments(shop)[:10]])
-    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets {SEEN} to [0-9]+ \(exclusive\) of orders-0 have gone since"):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offsets {SEEN} to [0-9]+ \(exclusive\) of orders-0 were deleted since"):
         read(LogSlice(str(shop), "orders", 0, 0, 1000))
 
 

@@ -108,6 +108,11 @@ def test_foreach_batch(page: Page, shop: Path):
     assert sorted(order["id"] for order in copied) == list(range(200))
 
 
+def test_writing(page: Page, shop: Path, capsys: pytest.CaptureFixture[str]):
+    page.run("Writing", shop)
+    assert capsys.readouterr().out == "changes 2\ncopies 200\n"
+
+
 def test_spark_connect(shop: Path):
     """In a process of its own: a session of Spark Connect and another one do not go together."""
     done = subprocess.run(

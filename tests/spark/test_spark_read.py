@@ -306,7 +306,7 @@ def test_a_segment_that_retention_removes_while_a_job_runs_is_an_error_or_a_warn
         for file in segment.parent.glob(segment.stem + "*"):
             file.unlink()
     start = int(segments(own_shop)[0].stem)
-    with pytest.raises(PythonException, match=rf"offsets 0 to {start} \(exclusive\) of orders-0 have gone since"):
+    with pytest.raises(PythonException, match=rf"offsets 0 to {start} \(exclusive\) of orders-0 were deleted since"):
         strict.collect()
     assert offsets(lenient) == {("orders", 0): list(range(start, 1500)), ("orders", 1): list(range(700))}
 

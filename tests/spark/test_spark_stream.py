@@ -126,7 +126,7 @@ def test_a_loss_stops_the_query_with_an_error_that_names_it(spark: SparkSession,
     Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
     append(shop, 0, 50)
     shop.log("orders").delete_records(120)
-    with pytest.raises(StreamingQueryException, match=r"offsets 100 to 120 \(exclusive\) of orders-0 are gone"):
+    with pytest.raises(StreamingQueryException, match=r"offsets 100 to 120 \(exclusive\) of orders-0 no longer exist"):
         Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
 
 

@@ -171,7 +171,7 @@ def test_rows_that_name_no_topic_are_refused(spark: SparkSession, shop: Path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"), [("overwrite", "only ever added to a log: use mode"), ("errorifexists", "Append"), ("ignore", "Append")]
+    ("mode", "told"), [("overwrite", "only be appended to a log: use mode"), ("errorifexists", "Append"), ("ignore", "Append")]
 )
 def test_other_modes_than_append_are_refused(spark: SparkSession, shop: Path, mode: str, told: str):
     with pytest.raises(AnalysisException, match=told):
@@ -320,7 +320,7 @@ def test_rows_are_inserted_into_the_topic_of_a_table(spark: SparkSession, shop: 
         found = [(row["key"], row["value"]) for rows in rows_of(shop, "orders").values() for row in rows]
         assert found == [(b"k", b"new"), (b"k", b"again")]
         assert spark.table("orders").count() == 2
-        with pytest.raises(AnalysisException, match="records are only ever added"):
+        with pytest.raises(AnalysisException, match="records can only be appended"):
             spark.sql("INSERT OVERWRITE orders SELECT * FROM orders")
     finally:
         spark.sql("DROP TABLE orders")

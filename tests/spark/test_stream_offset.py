@@ -67,7 +67,7 @@ def test_the_notes_have_names_that_no_topic_can_have():
     + [{"orders": offsets} for offsets in ({"x": 1}, {"-1": 1}, {"0": -1}, {"0": "1"}, {"0": 1.5}, {"0": True})],
 )
 def test_text_that_is_no_offset_of_a_stream_is_refused(found: dict[str, Any]):
-    with pytest.raises(InvalidArgumentError, match="another query"):
+    with pytest.raises(InvalidArgumentError, match="use this query's checkpoint"):
         StreamOffset.from_json(found)
 
 

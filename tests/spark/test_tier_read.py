@@ -121,7 +121,7 @@ def test_a_slice_has_the_segments_that_its_task_reads_and_no_more(unpacked: Path
 
 
 def test_segments_that_the_broker_moves_after_the_plan_are_read_from_the_tier(unpacked: Path, tmp_path: Path) -> None:
-    """The local segments of a plan are gone when its task opens the log."""
+    """The local segments of a plan are deleted when its task opens the log."""
     root = metadata_free_directory(unpacked, tmp_path / "data")
     options = {"path": str(root), "subscribe": "t", "tier": f"file://{unpacked}/aiven-zstd/tier", **FROM_12000}
     local = tmp_path / "kept"
@@ -186,7 +186,7 @@ def test_of_two_topics_with_one_name_one_is_chosen(unpacked: Path, key: str, tmp
         ({"tier": "file:///tier", "path": "s3://bucket/shop"}, "path takes the broker's log directories"),
         ({"tier": "file:///tier", "tier.keys": "key.pem"}, "tier.keys must be different names"),
         ({"tier": "file:///tier", "tier.keys": "k1=a, k1=b"}, "tier.keys must be different names"),
-        ({"tier": "file:///tier", "tier.layout": "local", "tier.keys": "k1=a"}, "neither a key prefix nor keys"),
+        ({"tier": "file:///tier", "tier.layout": "local", "tier.keys": "k1=a"}, "takes no key_prefix and no keys"),
     ],
     ids=str,
 )
@@ -224,7 +224,7 @@ def test_spark_reads_an_encrypted_tier_and_its_plan_has_no_key(spark: SparkSessi
     given = ", ".join(f"`{name}` '{value}'" for name, value in alone(unpacked, "aiven-zstd-encrypted", key).items())
     spark.sql(f"CREATE TABLE tiered USING pylog OPTIONS ({given})")
     assert spark.sql("SELECT count(*) FROM tiered").collect() == [(437,)]
-    with pytest.raises(PySparkException, match="a broker's remote tier, which is only read"):
+    with pytest.raises(PySparkException, match="a broker's remote tier, which cannot be written"):
         spark.sql("INSERT INTO tiered (key, value) VALUES (X'00', X'00')")
     spark.sql("DROP TABLE tiered")
     shown = frame._jdf.queryExecution().toString() + repr(frame)

@@ -94,7 +94,7 @@ def an_archive_is_swept(path: Path) -> None:
     pylog.sweep(str(path / "archive"))
 
 
-@scene("UPLOAD_FAILED")
+@scene("ARCHIVE_FAILED")
 def an_archive_cannot_be_written(path: Path) -> None:
     (path / "archive").write_bytes(b"a file, and not a directory")
     with _tiered(path):

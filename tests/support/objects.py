@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -118,6 +120,36 @@ class MemoryObjects:
 
     def _info(self, key: str) -> ObjectInfo:
         return ObjectInfo(key, len(self.objects[key]), self._etag(key), self.times.get(key, 0))
+
+
+class DelayedObjects:
+    """Another object store, whose requests are counted and wait before they are sent: the latency of a real one.
+
+    Args:
+        objects: the store.
+        seconds: how long each request waits.
+
+    Attributes:
+        count: how many were sent.
+    """
+
+    def __init__(self, objects: ObjectStore, seconds: float) -> None:
+        self._objects = objects
+        self._seconds = seconds
+        self._guard = threading.Lock()
+        self.url = objects.url
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._objects, name)
+
+        def request(*arguments: Any) -> Any:
+            with self._guard:
+                self.count += 1
+            time.sleep(self._seconds)
+            return method(*arguments)
+
+        return request
 
 
 @dataclass

@@ -8,7 +8,7 @@ PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
 
 
 class Gate:
-    """Holds up whoever comes through, until it is opened."""
+    """Blocks each thread that passes, until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self._opened = threading.Event(), threading.Event()

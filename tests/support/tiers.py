@@ -26,6 +26,8 @@ EACH_STEP: Final = (  # a program runs once for each step at which it dies or a 
     "tests/transactions/test_faults.py",
     "tests/transactions/test_crashes.py",
     "tests/objects/test_tiering_kill.py",
+    "tests/beside/test_close_at_each_line.py",
+    "tests/beside/test_lock_files_removed_at_each_step.py",
 )
 SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, SPARSE, DOCSTRINGS, *EACH_STEP, *LONGEST_FIRST)
 OLDER_BROKERS: Final = ("[2.8.2", "[3.9.1", "-2.8.2/", "-3.9.1/")  # in the parameters of a test

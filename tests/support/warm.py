@@ -25,7 +25,7 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 PATIENCE: Final = 120.0  # seconds
 _LOCK: Final = threading.Lock()
@@ -65,18 +65,20 @@ def run(
 
 
 class Started:
-    """A process that runs until it ends itself or is killed. It inherits the standard error.
+    """A process that runs until it ends itself or is killed, at the latest at the end of a `with` block.
+
+    It inherits the standard error.
 
     Args:
         arguments: as for `run`.
-        env: its environment.
+        env: its environment; this process's if not given.
 
     Attributes:
         pid: its process id.
         stdin, stdout: unbuffered pipes.
     """
 
-    def __init__(self, arguments: Sequence[object], env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[object], env: Mapping[str, str] | None = None) -> None:
         self._status: int | None = None
         with tempfile.TemporaryDirectory(prefix="pylog-warm-") as directory:
             into, out = os.path.join(directory, "in"), os.path.join(directory, "out")
@@ -84,11 +86,18 @@ class Started:
             os.mkfifo(out)
             self.stdout = os.fdopen(os.open(out, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
             os.set_blocking(self.stdout.fileno(), True)
-            request = {"arguments": [str(each) for each in arguments], "cwd": str(Path.cwd()), "env": dict(env)}
+            variables = dict(os.environ if env is None else env)
+            request = {"arguments": [str(each) for each in arguments], "cwd": str(Path.cwd()), "env": variables}
             with _LOCK:
                 self._server = _server()
                 self.pid = self._server.start({**request, "in": into, "out": out})
             self.stdin = open(into, "wb", buffering=0)  # noqa: SIM115 - waits until the process has opened both pipes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def wait_until_stopped(self) -> None:
         """Waits until a signal has stopped it.
@@ -122,6 +131,7 @@ class _Server:
     def __init__(self) -> None:
         tests = str(Path(__file__).resolve().parents[1])
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))}
+        variables.pop("PYTHONWARNINGS", None)  # each request has its own
         self.parent = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=variables
@@ -243,6 +253,8 @@ def _become(request: dict[str, Any]) -> list[str]:
     own = str(Path(__file__).resolve().parent)
     folders = filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:] = [*folders, *(each for each in sys.path if each != own)]
+    for option in filter(None, request["env"].get("PYTHONWARNINGS", "").split(",")):
+        _filter_warnings(option)
     arguments: list[str] = request["arguments"]
     while arguments[0] == "-W":
         _filter_warnings(arguments[1])

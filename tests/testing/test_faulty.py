@@ -24,7 +24,7 @@ def faulty() -> tuple[FaultyFileSystem, MemoryFileSystem, Any]:
 
 
 def call(kind: str, fs: FaultyFileSystem, file: Any) -> Callable[[], object]:
-    """A call that a fault of that kind strikes, and that can be made again."""
+    """A call that a fault of that kind strikes, and that can be repeated."""
     calls: dict[str, Callable[[], object]] = {
         "write": lambda: file.write(memoryview(b"wxyz"), 0),
         "sync": file.sync,

@@ -103,6 +103,7 @@ def test_no_outcome_is_guessed(root: Path) -> None:
     assert list(root.parent.iterdir()) == [root]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_marker_takes_the_place_of_each_damaged_one(root: Path, tmp_path: Path, outcome: str) -> None:
     """With the outcome that it had, all is as before; with the other one, only the transaction's own records change."""
@@ -157,6 +158,108 @@ def test_a_marker_that_can_be_read_keeps_its_outcome_when_it_is_cut_off(root: Pa
         log = store.log("txn")
         assert (log.stable_offset, log.end_offset) == (plan.new_end_offset, plan.new_end_offset)
         assert store.verify().findings == ()
+
+
+@pytest.mark.parametrize("byte", [0, 6])
+def test_a_marker_whose_offset_is_damaged_is_replaced_in_its_place(root: Path, byte: int) -> None:
+    path = root / "txn-0" / FIRST
+    marker = next(marker for marker in markers(path) if is_followed(path, by=ABORT)(marker) and marker[4])
+    whole = committed(root)
+    spoil(path, marker[2] + byte)
+    (plan,) = repair(str(root), "skip", execute=True, lost_markers="commit").plans
+    assert [each.offset for each in plan.markers] == [marker[0]]
+    assert committed(root) == whole
+
+
+# ---- two damaged markers in one range ------------------------------------------------------------------------------------------
+
+LENGTH, MAGIC, PRODUCER, LAST = 11, 16, 50, 77  # bytes of a marker: with one of the first three altered, its producer is unknown
+ALTERED = [(LAST, LAST), (LAST, LENGTH), (LENGTH, LAST), (MAGIC, MAGIC), (PRODUCER, PRODUCER)]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Two producers, whose transactions end next to each other: both commit, one aborts, the other one, then a plain record."""
+    path = tmp_path / "pairs"
+    with pylog.open(path, transactions=pylog.TransactionsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("txn")
+        for outcomes in ((COMMIT, COMMIT), (ABORT, COMMIT), (COMMIT, ABORT)):
+            opened = [store.transaction(name) for name in "ab"]
+            for transaction in opened * 2:  # with several batches each, so that each has a marker
+                transaction.append("txn", b"x", partition=0)
+                transaction.flush()
+            for transaction, commits in zip(opened, outcomes, strict=True):
+                transaction.commit() if commits else transaction.abort()
+        store.log("txn").append(b"plain")
+    return path
+
+
+def alter(root: Path, first: int, at: tuple[int, int]) -> list[Marker]:
+    """Alters a byte in each of two markers that follow each other. Returns the markers."""
+    path = root / "txn-0" / FIRST
+    two = list(markers(path))[first : first + 2]
+    assert two[0][2] + two[0][3] == two[1][2]
+    for (_, _, position, _, _), byte in zip(two, at, strict=True):
+        spoil(path, position + byte)
+    return two
+
+
+@pytest.mark.parametrize("first", [0, 2, 4])
+@pytest.mark.parametrize("at", ALTERED)
+def test_two_damaged_markers_in_a_row_are_found_by_all_that_read_them(pairs: Path, first: int, at: tuple[int, int]) -> None:
+    alter(pairs, first, at)
+    with pytest.raises(pylog.CorruptionError):
+        committed(pairs)
+    with pylog.open(pairs, "r") as store:
+        assert store.verify().findings != ()
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+@pytest.mark.parametrize("first", [0, 2, 4])
+@pytest.mark.parametrize("at", ALTERED)
+def test_each_of_two_damaged_markers_in_a_row_gets_a_marker_in_its_place(
+    pairs: Path, first: int, at: tuple[int, int], outcome: str
+) -> None:
+    """Whatever can be read of them. The transactions of the last two may be open for all that the log says: it is told so."""
+    whole = committed(pairs)
+    two = alter(pairs, first, at)
+    (refused,) = repair(str(pairs), "skip", execute=True).refused
+    assert "--lost-markers commit, or --lost-markers abort" in refused.why
+    (plan,) = repair(str(pairs), "skip", execute=True, lost_markers=outcome).plans
+    assert sorted(each.producer_id for each in plan.markers) == sorted(marker[1] for marker in two)
+    assert [each.offset for each in plan.markers] == [marker[0] for marker in two]
+    assert any(not each.is_certain for each in plan.lost_ends) == (first == 4 and at != (LAST, LAST))
+    with pylog.open(pairs, "r") as store:
+        log, batches = store.log("txn"), [each.offset for each in store.log("txn").records()]
+        assert (log.stable_offset, log.end_offset) == (plan.end_offset, plan.end_offset)
+        assert store.verify().findings == ()
+    of_them = {offset for offset in batches if two[0][0] - 5 < offset < two[0][0]}
+    assert set(committed(pairs)) == (set(whole) | of_them if outcome == "commit" else set(whole) - of_them)
+
+
+def test_a_transaction_that_is_open_beside_a_damaged_record_stays_open(pairs: Path) -> None:
+    with pylog.open(pairs) as store:
+        opened = store.transaction("a")
+        opened.append("txn", b"open", partition=0)
+        opened.flush()
+        store.log("txn").append(b"damaged")
+        store.log("txn").append(b"plain")
+        left = pairs.with_name("left")
+        shutil.copytree(pairs, left)
+    path = left / "txn-0" / FIRST
+    table = scan_batches(np.frombuffer(path.read_bytes(), np.uint8)).table
+    spoil(path, int(table[POSITION, -2] + table[SIZE, -2]) - 1)
+    done = repair(str(left), "skip")
+    assert done.plans
+    assert ends(done) == []
+
+
+def test_a_marker_that_may_have_been_in_the_damage_is_told_so(pairs: Path) -> None:
+    alter(pairs, 4, (MAGIC, MAGIC))
+    told = [str(each) for each in ends(repair(str(pairs), "skip"))]
+    assert len(told) == 2
+    assert all("a marker may have been in the damage at offset" in each for each in told)
+    assert all("committed readers stop before that offset" in each for each in told)
 
 
 def test_the_command_ends_lost_transactions_as_told(root: Path) -> None:

@@ -22,7 +22,7 @@ from support.golden.data import CorruptVariant
 
 LOGS: Final = "logs"
 BACKUP: Final = "backup"
-SUBSETS, CUTS = 1, 1  # beside nothing and everything: drawn anew at each of some forty moments
+SUBSETS, CUTS = 1, 1  # beside nothing and everything: drawn again at each of some forty moments
 
 
 def values(fs: MemoryFileSystem, damaged: CorruptVariant, start: int | None = None, end: int | None = None) -> Values:
@@ -77,7 +77,7 @@ def judge(image: Image, crash: Crash, before: Image, damaged: CorruptVariant, po
 
 
 def judge_finished(image: Image, crash: Crash, damaged: CorruptVariant, staying: Values) -> None:
-    """Whoever was told that it is done finds it done, and the backup says what it is for."""
+    """A repair that was reported as done is done, and its backup says what it is for."""
     fs = MemoryFileSystem(image=image, boots=2)
     assert verify(f"/{LOGS}", fs=fs).affected == (), str(crash)
     assert values(fs, damaged) == staying, str(crash)

@@ -112,7 +112,7 @@ def test_progress_reaches_the_end(shop: Path) -> None:
 def test_damaged_records_are_left_out_and_reported() -> None:
     for damaged in golden_data.corrupt_variants():
         if damaged.base != "mixed-codecs" or damaged.variant.startswith("cut-") or damaged.variant.endswith("-missing"):
-            continue  # where something is gone without a trace, only checkpoints and seals know: `verify` asks them
+            continue  # where records are lost without a trace, only checkpoints and seals show it: `verify` reads them
         (topic,) = collect(str(damaged.directory))
         (partition,) = topic.partitions
         ranges = [set(range(each.offset, each.next_offset)) for each in partition.damaged]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
 from pylog.transactions.metadata import ProducerIdAndEpoch, TransactionState
 from pylog.transactions.records import format_key
+from support import warm
 from support.left_open import BROKERS_PRODUCER, leave_a_brokers, leave_decided, leave_hanging, leave_open
 from support.transactional import committed, coordinator_of, count_open, new_store, opened
 
@@ -233,7 +232,7 @@ def test_a_topic_without_such_a_partition_and_a_partition_without_a_topic_are_re
         store.transactions.find_open("outt")
     with pytest.raises(pylog.UnknownTopicOrPartitionError, match="partition 7"):
         store.transactions.find_hanging("out", 7)
-    with pytest.raises(pylog.InvalidArgumentError, match="a partition of no topic"):
+    with pytest.raises(pylog.InvalidArgumentError, match="requires a topic; give both"):
         store.transactions.find_open(partition=1)
     store.close()
 
@@ -266,15 +265,12 @@ sys.stdin.read()
 def test_settle_aborts_the_transaction_of_a_process_that_was_killed(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("out")
-        command = [sys.executable, "-c", BILLING, str(tmp_path)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "open\n"
+        with warm.Started(["-c", BILLING, tmp_path]) as process:
+            assert process.stdout.readline() == b"open\n"
             os.kill(process.pid, signal.SIGSTOP)  # a stopped process lives
             with pylog.open(tmp_path, "r") as reader:
                 assert reader.transactions.describe("billing").owner == "alive"
                 process.kill()
-                process.wait()
                 assert reader.transactions.describe("billing").owner == "dead"
         assert store.transactions.settle() == 1
         assert store.transactions.describe("billing").state == "CompleteAbort"

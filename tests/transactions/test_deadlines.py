@@ -59,7 +59,7 @@ def test_a_transaction_without_time_is_due_at_the_second_look() -> None:
 def test_a_transaction_is_due_for_one_reason() -> None:
     late = NOW + 10**9
     assert why_due(OPEN, owner_lives=True, is_overdue=False, now_ms=late) is None
-    assert why_due(OPEN, owner_lives=False, is_overdue=False, now_ms=NOW - 5) == "its process is gone"
+    assert why_due(OPEN, owner_lives=False, is_overdue=False, now_ms=NOW - 5) == "its process has ended"
     assert why_due(OPEN, owner_lives=True, is_overdue=True, now_ms=NOW) == "it has been open for timeout_ms=10000"
     brokers = replace(OPEN, owner=None)
     assert why_due(brokers, owner_lives=False, is_overdue=True, now_ms=NOW + 10_000) is None

@@ -1,4 +1,4 @@
-"""A topic that is deleted, and made again, while transactions need it: what is left of them is finished (transactions 13.3)."""
+"""A topic that is deleted, and created again, while transactions need it: the rest of them is finished (transactions 13.3)."""
 
 from __future__ import annotations
 

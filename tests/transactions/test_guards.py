@@ -19,6 +19,7 @@ from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
 from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.records import format_key
+from support.objects import MemoryObjects
 from support.transactional import committed, coordinator_of, count_open, new_store, opened
 
 A_BROKERS = 17
@@ -62,6 +63,39 @@ def test_delete_records_goes_through_an_open_transaction(store: Store) -> None:
     assert committed(store, "in") == [b"kept"]
 
 
+@pytest.mark.pair("delete_records", "second process")
+@pytest.mark.parametrize("ends_in_the_deleting_process", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("before", [1, 2, 3, 4])
+def test_an_open_transaction_whose_records_are_all_deleted_holds_no_reader_back_in_any_process(
+    fs: MemoryFileSystem,
+    store: Store,
+    ends_in_the_deleting_process: bool,
+    commit: bool,
+    before: int,
+) -> None:
+    store.create_topic("short", segment_bytes=300, cleanup_policy="delete")
+    other = opened(fs.process())
+    transaction = (store if ends_in_the_deleting_process else other).transaction("billing")
+    transaction.append("short", b"deleted")
+    transaction.flush()
+    for _ in range(4):
+        store.log("short").append(b"z" * 150)
+    assert other.log("short").stable_offset == 0
+    store.log("short").delete_records(before)
+    if commit:
+        transaction.commit()
+    else:
+        transaction.abort()
+    for each in (store, other):
+        log = each.log("short")
+        assert log.stable_offset == log.end_offset
+        log.append(b"later")
+    for each in (store, other, opened(fs.process(), mode="r")):
+        assert committed(each, "short").count(b"later") == 2
+        each.close()
+
+
 def test_a_truncation_that_would_delete_records_of_an_open_transaction_is_refused(store: Store) -> None:
     log = store.log("out", 0)
     with store.transaction("billing") as transaction:
@@ -95,6 +129,37 @@ def test_a_truncation_that_would_part_records_from_their_marker_is_refused_and_t
     assert committed(store, "out") == [b"0", b"1", b"2"]
     log.truncate(1)
     assert (committed(store, "out"), count_open(store, "out")) == ([b"0"], 0)
+
+
+@pytest.mark.pair("truncation", "aborted transactions")
+@pytest.mark.parametrize("snapshot", ["there", "lost"])
+def test_a_truncation_that_would_part_archived_records_from_their_marker_is_refused_and_changes_nothing(
+    fs: MemoryFileSystem,
+    snapshot: str,
+) -> None:
+    """Offsets: 0 data of a transaction, 1 to 4 plain, 5 its marker, 6 plain. The first segment is only in the archive."""
+    with opened(fs, archive=MemoryObjects()) as store:
+        store.create_topic("far", segment_bytes=300, remote_storage_enable=True, local_retention_bytes=400)
+        log = store.log("far")
+        transaction = store.transaction("billing")
+        transaction.append("far", b"0" * 150)
+        transaction.flush()
+        for _ in range(4):
+            log.append(b"z" * 150)
+        transaction.abort()
+        log.append(b"z" * 150)
+        store.tick()
+        start, archived = log.local_start_offset, log.archived_end_offset
+        assert 0 < start < 5
+        if snapshot == "lost":
+            fs.remove(f"/data/far-0/{start:020}.snapshot")
+        for end in range(start, 6):
+            with pytest.raises(pylog.InvalidTransactionStateError, match=r"begins at offset 0, .* truncate to 6$"):
+                log.truncate(end)
+        assert log.archived_end_offset == archived
+        assert committed(store, "far") == [b"z" * 150] * 5
+        log.truncate(6)
+        assert committed(store, "far") == [b"z" * 150] * 4
 
 
 @pytest.mark.parametrize("topic", ["out", "__transaction_state", "__consumer_offsets"])
@@ -399,6 +464,7 @@ def test_an_instance_that_stands_still_in_its_commit_does_not_take_the_numbers_o
     newer.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 @pytest.mark.pair("delete_records", "aborted transactions", "roll")
 def test_a_log_that_begins_inside_an_ended_transaction_verifies_clean(tmp_path: Path, ends_by: str) -> None:
@@ -425,6 +491,7 @@ def test_a_log_that_begins_inside_an_ended_transaction_verifies_clean(tmp_path: 
         assert len(kept) == (13 - bases[2] if ends_by == "commit" else 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kept", ["its last batch, after others", "its marker"])
 @pytest.mark.pair("delete_records", "aborted transactions", "roll")
 def test_a_log_that_begins_inside_an_aborted_transaction_verifies_clean_whatever_is_left_of_it(tmp_path: Path, kept: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pylog.fs import LockByte
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
 from pylog.transactions.owners import AnonymousOwner, TransactionOwners
+from support import warm
 
 TAKE = """
 import sys, pylog
@@ -39,14 +39,11 @@ def owners_of(store: Store) -> TransactionOwners:
 
 
 @contextmanager
-def another_process(path: Path) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+def another_process(path: Path) -> Iterator[tuple[warm.Started, int, int]]:
     """A process with an owner: its byte, and the number of its anonymous one."""
-    command = [sys.executable, "-c", TAKE, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with warm.Started(["-c", TAKE, path]) as process:
         byte, number = map(int, process.stdout.readline().split())
         yield process, byte, number
-        process.kill()
 
 
 @pytest.mark.pair("crash", "second process")
@@ -58,7 +55,6 @@ def test_an_owner_lives_as_long_as_its_process(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGSTOP)  # a stopped process lives
         assert owners.is_alive(byte)
         process.kill()
-        process.wait()
         assert not owners.is_alive(byte)
         assert owners.take_anonymous().number == 0
 
@@ -134,7 +130,7 @@ def test_no_two_threads_take_one_anonymous_owner() -> None:
         def try_take(self) -> bool:
             return True
 
-        def let_go(self) -> None: ...
+        def release(self) -> None: ...
 
         def is_held(self) -> bool:
             return False

@@ -154,6 +154,7 @@ def undecided(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_no_changed_byte_and_no_cut_makes_an_open_transaction_seem_ended(undecided: Path) -> None:
     log = undecided / STATES / f"{0:020}.log"
     whole = log.read_bytes()

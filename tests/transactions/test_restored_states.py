@@ -1,4 +1,4 @@
-"""Ids whose records in `__transaction_state` are older than the logs, or are gone: a restored backup, a repair, an expiry."""
+"""Ids whose records in `__transaction_state` are older than the logs, or are missing: a restored backup, a repair, an expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction whose records are one batch of one partition: the batch decides it, whoever comes, and in whatever order."""
+"""A transaction whose records are one batch of one partition: the batch decides it, whichever process comes, in any order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import pylog
+from pylog.clock import ManualClock
 from pylog.config import Durability
 from pylog.store import Store, manager_of
 from pylog.testing import MemoryFileSystem
@@ -99,13 +100,23 @@ def test_transactions_of_one_batch_and_of_several_follow_each_other_in_one_parti
     assert store.verify().ok
 
 
-@pytest.mark.parametrize(("pause", "syncs"), [(False, ["__transaction_state", "out"]), (True, ["out"])])
-def test_its_commit_waits_for_one_sync_and_right_after_another_commit_for_two(pause: bool, syncs: list[str]) -> None:
-    fs = MemoryFileSystem()
+@pytest.mark.parametrize(
+    ("meanwhile", "syncs"),
+    [
+        ("nothing", ["__transaction_state", "out"]),
+        ("a pause", ["__transaction_state", "out"]),
+        ("a sync of the states", ["out"]),
+    ],
+)
+def test_its_commit_waits_for_two_syncs_and_for_one_if_the_states_were_synced_meanwhile(meanwhile: str, syncs: list[str]) -> None:
+    clock = ManualClock(10**12)
+    fs = MemoryFileSystem(clock=clock)
     with new_store(fs, durability=Durability.SYNC) as store:
         for number in range(3):
             commit_of(store, b"%d" % number)
-        if pause:
+        if meanwhile == "a pause":
+            clock.advance(10_000)
+        if meanwhile == "a sync of the states":
             coordinator_of(store).topic.make_durable("billing")
         synced: list[str] = []
         sync = MemoryFile.sync

@@ -13,7 +13,12 @@ from unittest.mock import patch
 import pytest
 
 import pylog
+from pylog import log_opener
+from pylog.directory.partition_metadata import read_topic_id
 from pylog.log.maintenance.cleaning_round import CleaningRound
+from pylog.log.partition_log import PartitionLog
+from pylog.log.reading import queries
+from pylog.log.state import LogState
 from pylog.record.few import few_rows
 from pylog.record.types import TopicPartition
 from pylog.store import Store, manager_of
@@ -388,10 +393,44 @@ def test_a_snapshot_of_a_topic_that_was_altered_to_be_compacted_is_an_error(stor
     stopped = patch.object(CleaningRound, "_note", side_effect=pylog.StorageFailedError("stopped here", errno=5))
     with stopped, pytest.raises(pylog.StorageFailedError):
         store.compact("prices")
-    with pytest.raises(pylog.OffsetOutOfRangeError, match="altered to be compacted"):
+    with pytest.raises(pylog.OffsetOutOfRangeError, match="changed to compact"):
         values(store, snapshot, "prices")
     again = store.snapshot(["prices"])
     assert [record.value for record in prices.records(snapshot=again)][-1] == b"3"
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_topic_that_is_deleted_while_a_snapshot_is_taken_is_not_in_it(fs: MemoryFileSystem, store: Store, mode: str) -> None:
+    store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+    store.log("prices").append(b"1", key=b"k")
+
+    class ThenDeleted(PartitionLog):
+        def snapshot(self, **options: Any) -> LogState:
+            found = super().snapshot(**options)
+            if self.partition.topic == "prices" and "prices" in store.topics():
+                store.delete_topic("prices")
+            return found
+
+    with opened(fs.process(), mode=mode) as other, patch.object(log_opener, "PartitionLog", ThenDeleted):
+        assert "prices" not in {partition.topic for partition in other.snapshot().partitions}
+
+
+def test_a_topic_that_is_deleted_while_its_snapshot_is_checked_is_named(fs: MemoryFileSystem, store: Store) -> None:
+    store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+    for number in range(4):
+        store.log("prices").append(b"%d" % number, key=b"k")
+    taken = store.snapshot(["prices"])
+
+    def then_deleted(*given: Any) -> str | None:
+        found = read_topic_id(*given)
+        with opened(fs.process()) as other:
+            other.delete_topic("prices")
+        return found
+
+    with opened(fs.process(), mode="r") as reader, patch.object(queries, "read_topic_id", then_deleted):
+        log = reader.log("prices")
+        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="prices-0"):
+            log.scan(snapshot=taken)
 
 
 def test_read_table_takes_a_snapshot_by_itself(tmp_path: Path) -> None:

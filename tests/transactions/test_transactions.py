@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import pylog
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from pylog.transactions.coordinator import TransactionCoordinator
+from support import warm
 from support.transactional import FEW, committed, coordinator_of, count_open, new_store, opened
 
 
@@ -197,13 +196,13 @@ os._exit(9)
 def test_a_killed_process_holds_readers_up_only_until_the_directory_is_opened_again(tmp_path: Path) -> None:
     with pylog.open(tmp_path, **FEW) as store:
         store.create_topic("t")
-    with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+    with warm.Started(["-c", KILLED, tmp_path]) as process:
         assert process.stdout.readline() == b"open\n"
         with pylog.open(tmp_path, **FEW) as store:
             store.log("t").append(b"waits")
             assert committed(store, "t") == []
-            process.communicate(b"\n")
+            process.stdin.write(b"\n")
+            assert process.wait(warm.PATIENCE) == 9
             assert committed(store, "t") == []
     with pylog.open(tmp_path, **FEW) as store:
         assert committed(store, "t") == [b"waits"]

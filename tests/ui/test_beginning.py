@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pylog import OffsetsConfig, Store
 from pylog.monitoring.measured import measures_of
 from pylog.ui import beginning, watch
 from pylog.ui.app import made_application
+from pylog.unopened import UnopenedDirectory
 from support.ui import Browser
 
 GROUPS = 6
@@ -69,6 +71,32 @@ def test_what_a_thread_has_begun_is_what_one_observation_has(store: Store, monke
     assert [(each["group"], each["lag"], each["verdict"]) for each in by_a_thread["groups"]] == [
         (each["group"], each["lag"], each["verdict"]) for each in at_once["groups"]
     ]
+
+
+@pytest.mark.damaged("a partition is removed")
+def test_a_large_store_in_which_a_partition_has_no_directory_is_shown(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LARGE", 2)
+    shutil.rmtree(tmp_path / "s" / "orders-1")
+    browser = Browser(made_application(measures_of(store).watch(), token=None))
+    page = browser.get("/topics/orders/partitions")
+    assert (page.status, "orders-1 is missing" in page.text, "orders-2" in page.text) == (200, True, True)
+    assert browser.get("/groups/g1.json").json["verdict"] == "DAMAGED"
+
+
+def test_topics_of_which_not_all_partitions_are_known_at_once_are_not_shown_as_smaller_ones(
+    store: Store, held: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outline = UnopenedDirectory.fast_outline
+    monkeypatch.setattr(
+        UnopenedDirectory, "fast_outline", lambda self, each: None if each == ("orders", 1) else outline(self, each)
+    )
+    browser = Browser(made_application(measures_of(store).watch(), token=None))
+    assert "orders" not in browser.get("/topics").text.partition("<main")[2]
+    held.release(GROUPS)
+    browser.get("/groups")
+    assert "≤ 40" in browser.get("/topics").text or ">40<" in browser.get("/topics").text
 
 
 def test_a_store_that_is_closed_meanwhile_ends_it(store: Store, held: threading.Semaphore) -> None:

@@ -190,7 +190,22 @@ def test_a_tail_goes_on_after_a_truncation_and_after_records_were_deleted(store:
     store.log("orders").truncate(5)
     store.log("orders", 1).delete_records(20)
     answer = browser.get(f"/topics/orders/live.json?cursor={cursor}").json
-    assert (answer["records"], answer["passed_offsets"], answer["cursor"]) == ([], 0, "0-5.1-20")
+    assert [(each["partition"], each["offset"]) for each in answer["records"]] == [(0, offset) for offset in range(4, -1, -1)]
+    assert (answer["passed_offsets"], answer["begun_again"], answer["cursor"]) == (0, [0], "0-5.1-20")
+    page = browser.get(f"/topics/orders/live?cursor={cursor}").text
+    assert "Partition 0 ended before the last row" in page
+    later = browser.get(f"/topics/orders/live.json?cursor={answer['cursor']}").json
+    assert (later["records"], later["begun_again"]) == ([], [])
+
+
+def test_a_tail_shows_the_records_of_a_topic_that_was_created_again_and_says_so(store: Store, browser: Browser) -> None:
+    cursor = browser.get("/topics/orders/live.json").json["cursor"]
+    store.delete_topic("orders")
+    store.create_topic("orders", partition_count=2)
+    store.log("orders").append_many([b"first", b"second"])
+    answer = browser_of(store).get(f"/topics/orders/live.json?cursor={cursor}").json
+    assert [each["value"] for each in answer["records"]] == ["second", "first"]
+    assert answer["begun_again"] == [0, 1]
 
 
 # ---- segments, producers, groups ---------------------------------------------------------------------------------------------
@@ -354,7 +369,7 @@ def test_changes_of_others_sites_without_the_token_or_in_a_window_that_reads_do_
         assert writer.get("/change/delete-topic", "POST", body=body, **headers).status == 403
     assert posted(writer, "/change/delete-topic", topic="orders", typed="orders").status == 403
     assert posted(writer, "/change/delete-topic", topic="orders", typed="orders", form_token="x").status == 403
-    assert writer.get("/change/delete-topic", "POST", body=b"a" * 70_000, **SAME).status == 413
+    assert writer.get("/change/delete-topic", "POST", body=b"a" * (3 << 20), **SAME).status == 413
     assert posted(browser, "/change/delete-topic", topic="orders", typed="orders", form_token=token).status == 403
     assert browser.get("/change/delete-topic?topic=orders").status == 403
     assert "Delete" not in browser.get("/topics/orders").text

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,30 @@ def test_topics_are_found_by_their_names_and_put_in_order(store: Store) -> None:
     assert names_in(browser.get("/topics?order=newest&internal=1").text)[0] == "payments"
     assert browser.get("/topics?order=x").status == 400
     assert "No topic has &lt;b&gt; in its name" in browser.get("/topics?find=%3Cb%3E").text
+
+
+def test_a_click_on_a_column_puts_topics_in_its_order_and_another_one_turns_it(store: Store) -> None:
+    store.create_topic("few", partition_count=3)
+    for number in range(3):
+        store.log("few", number).append(b"x", timestamp=NOW)
+    browser = browser_of(store)
+    by_column = {
+        "Topic": ["orders", "few"],  # from the largest name: the list is by name already
+        "Partitions": ["few", "orders"],
+        "Records": ["orders", "few"],
+        "Size": ["orders", "few"],
+        "Newest record": ["orders", "few"],
+    }
+    for title, wanted in by_column.items():
+        found = re.search(rf'<a href="([^"]+)">{title}', browser.get("/topics?find=e").text)
+        assert found is not None, title
+        once = browser.get(unescape(found[1])).text
+        assert names_in(once) == wanted, title
+        marked = re.search(r'aria-sort="(\w+)"><a href="([^"]+)">' + title, once)
+        assert marked is not None, title
+        twice = browser.get(unescape(marked[2])).text
+        assert names_in(twice) == wanted[::-1], title
+        assert (marked[1] == "descending") == ('aria-sort="ascending"' in twice)
 
 
 def test_lists_show_readers_with_their_verdict_trend_rate_and_last_commit() -> None:

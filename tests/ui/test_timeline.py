@@ -44,7 +44,7 @@ def test_each_bar_has_the_records_of_its_time(store: Store, monkeypatch: pytest.
     for number in range(600):
         store.log("orders", number % 2).append(LARGE, timestamp=BEGIN + number * number * 100)
     found = bars(store)
-    assert len(found) == timeline.BARS
+    assert (len(found), found[0]["begin_ms"]) == (timeline.BARS, BEGIN)
     stamps = [each.timestamp for number in range(2) for each in store.log("orders", number).records()]
     for each in found:
         there = sum(each["begin_ms"] <= stamp < each["end_ms"] for stamp in stamps)

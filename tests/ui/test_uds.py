@@ -5,11 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import signal
 import socket
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +17,7 @@ import pylog
 from pylog import StorageFailedError
 from pylog.monitoring.measured import measures_of
 from pylog.ui.server import WindowServer
+from support import warm
 from support.cli import call
 
 
@@ -71,11 +69,8 @@ def test_a_socket_that_a_killed_window_left_is_replaced_and_one_in_use_is_not(tm
     path = tmp_path / "ui.sock"
     with pylog.open(tmp_path / "s"):
         pass
-    command = [sys.executable, "-m", "pylog", "ui", str(tmp_path / "s"), "--uds", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as left:
-        assert left.stdout is not None
-        assert left.stdout.readline().startswith("http://localhost/?token=")
-        left.send_signal(signal.SIGKILL)
+    with warm.Started(["-m", "pylog", "ui", tmp_path / "s", "--uds", path]) as left:
+        assert left.stdout.readline().startswith(b"http://localhost/?token=")
     assert path.exists()
     with served(tmp_path / "s", path):
         assert status(path, "t") == 200
@@ -98,4 +93,4 @@ def test_a_file_with_that_name_is_not_touched(tmp_path: Path) -> None:
 def test_a_socket_and_an_address_are_not_given_together(tmp_path: Path) -> None:
     done = call("ui", tmp_path, "--uds", tmp_path / "x", "--port", "0")
     assert done.code == 2
-    assert "--uds is in the place of --host and --port" in done.complaints
+    assert "--uds cannot be combined with --host or --port" in done.complaints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 import pylog
 from pylog import InvalidArgumentError, OffsetsConfig, StorageFailedError, Store
+from pylog.clock import ManualClock
 from pylog.metrics import Sample
 from pylog.monitoring.measured import measures_of
 from pylog.store import manager_of
@@ -162,7 +164,7 @@ def test_large_records_are_read_a_few_at_a_time(store: Store, monkeypatch: pytes
         return scan(low, high, **options)
 
     monkeypatch.setattr(log, "scan", noted)
-    page = search({0: log}, Query("nothing"), {0: 40}, log.clock)
+    page = search({0: log}, Query("nothing"), {0: 40}, ManualClock(0))
     assert page.is_done
     assert page.searched == 40
     assert max(high - low for low, high in asked) <= 4
@@ -191,7 +193,7 @@ def test_what_is_typed_into_the_head_leads_to_a_page(browser: Browser) -> None:
     assert target("orders-1@1,0") == "/topics/orders/1/10"
     assert target("orders") == "/topics/orders"
     assert target("billing") == "/groups/billing"
-    assert target("http://evil.example/") == "/topics"
+    assert target("http://evil.example/") == "/topics?find=http%3A%2F%2Fevil.example%2F", "which says that there is none"
 
 
 @pytest.mark.damaged("the segment's bytes are overwritten")
@@ -209,6 +211,24 @@ def test_a_damaged_partition_is_named_and_hides_no_other(tmp_path: Path) -> None
         for url in ("/", "/topics/bad", "/topics/bad/segments", "/topics/bad/0/0"):
             assert browser.get(url).status in (200, 404, 500)
         assert "good" in browser.get("/topics").text
+
+
+@pytest.mark.damaged("a partition is removed")
+def test_a_partition_without_a_directory_has_unknown_numbers_and_the_others_are_shown(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("orders", partition_count=2)
+        for number in range(2):
+            store.log("orders", number).append_many([b"x"] * 9)
+        store.offsets.commit("billing", {("orders", 0): 2, ("orders", 1): 2})
+    shutil.rmtree(tmp_path / "s" / "orders-1")
+    with pylog.open(tmp_path / "s", mode="r") as store:
+        browser = browser_of(store)
+        sound, lost = browser.get("/topics/orders/partitions").text.partition("<tbody>")[2].split("</tr>")[:2]
+        assert (">9<" in sound, "unknown" in sound) == (True, False)
+        assert (">0<" in lost, "unknown" in lost) == (False, True)
+        assert "1 damaged" in browser.get("/topics").text
+        found = browser.get("/groups/billing.json").json["partitions"]
+        assert [(each["lag"], each["lag_records"]) for each in found] == [(7, 7), (None, None)]
 
 
 @pytest.mark.parametrize("case", [each for each in golden_data.cases() if each.name == "groups"], ids=lambda case: case.version)

@@ -36,6 +36,9 @@ class OnePartition:
         """Returns no file."""
         return {}
 
+    def log_start(self, name: str) -> int | None:  # noqa: ARG002 - the files say it
+        return None
+
     def folder(self, name: str, local_start: int | None) -> Folder:  # noqa: ARG002 - there is one
         """Returns the files of the partition."""
         return self._files

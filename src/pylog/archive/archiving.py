@@ -13,12 +13,12 @@ the archive is never ahead of the archived records of its partition, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pylog import trace
+from pylog.archive.claiming import ATTEMPTS, Claim, PartitionToArchive, contended, locked, partitions_of, topic_id_of
 from pylog.archive.local_segments import empty_to, local_segments, still
 from pylog.archive.opened import own_settings
 from pylog.archive.plan import Plan, plan_of, whole_until
@@ -36,25 +36,21 @@ from pylog.errors import (
 )
 from pylog.log.checking.verification import Progress
 from pylog.log.maintenance import trimmer
-from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
-from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
-from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, StoreManifest, encode
-from pylog.objects.objects import ObjectStore, check_creates_once
+from pylog.objects.layout import ArchivedPartition
+from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, encode
+from pylog.objects.objects import ObjectStore
 from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
 from pylog.objects.versions import Newest, store_manifests
-from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.segment import LogSegment
-from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
 _COMMIT_BYTES: Final = 256 << 20  # uploaded between two manifests: a crash repeats no more than these
 T = TypeVar("T")
-_ATTEMPTS: Final = 20  # to commit the next version, against other processes of the same store
 
 
 class ArchiveOptions(NamedTuple):
@@ -65,6 +61,7 @@ class ArchiveOptions(NamedTuple):
     verify_uploads: bool = False
     rate_limit: float | None = None
     progress: Progress | None = None
+    take_over: bool = False
 
 
 def url_to_use(manager: LogManager, url: str | None) -> str:
@@ -86,19 +83,19 @@ def archive_store(manager: LogManager, objects: ObjectStore, options: ArchiveOpt
     manager.check_writable()
     topics = _chosen(manager, options.topics)
     run = _Run(manager, objects, own_settings(manager, objects.url), options, topics)
-    run.claim()
     return run.done()
 
 
-def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str], *, kept: bool = False) -> None:
+def commit_topics(manager: LogManager, objects: ObjectStore, names: Iterable[str], *, kept: bool | None = None) -> None:
     """Writes the catalogues of topics whose manifests are newer, and names the topics in the manifest of the store.
 
     Args:
         manager, objects: the store and its archive.
         names: the topics.
-        kept: true to name them also after their deletion.
+        kept: true to name them also after their deletion, false not to; None leaves that as it is.
 
     Raises:
+        ArchiveFencedError: it belongs to another directory of this store.
         IllegalStateError: the archive belongs to another store, or a copy of this one has continued it.
         ObjectStoreError: a request failed.
     """
@@ -119,15 +116,6 @@ class LogChanged(Exception):  # noqa: N818 - never leaves this module
     """A segment was deleted or replaced while it was read: its log must be refreshed."""
 
 
-class _PartitionToArchive(NamedTuple):
-    """A partition, as it is archived."""
-
-    topic: Topic
-    key: TopicPartition
-    archived: ArchivedPartition
-    log: PartitionLog
-
-
 class _Run:
     """One run of `archive`."""
 
@@ -140,77 +128,20 @@ class _Run:
         self._options = options
         self._topics = topics
         self._stores = store_manifests(objects)
+        self._claim = Claim(manager, objects, settings, take_over=options.take_over)
         self._began = manager.clock.monotonic()
         self._uploaded = self._total = 0
 
-    # ---- whose archive it is -------------------------------------------------------------------------------------------------
+    # ---- partitions ----------------------------------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """Makes sure that the archive is this store's, and that no copy of the directory continues it.
-
-        Raises:
-            IllegalStateError: it is the archive of another store, or a copy of this store has continued it.
-            ObjectStoreError: a request failed, or the store of a new archive replaces objects that exist.
-        """
-        newest = self._stores.newest()
-        if newest.document is not None and newest.document.store_id != self._settings.store_id:
-            message = f"{self._objects.url} has the archive of another store; use another prefix, one for each store"
-            raise IllegalStateError(message, path=self._manager.path)
-        if newest.document is not None and newest.document.writer == self._settings.writer:
-            return
-        if newest.document is not None:
-            self._check_continues(newest.document)
-        elif not newest.taken:
-            check_creates_once(self._objects)
-        topics = {} if newest.document is None else newest.document.topics
-        if not self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
-            self.claim()
-            return
-        self._stores.hint(newest.taken + 1)
-        if newest.document is not None:
-            trace.line(trace.ARCHIVE_TAKEN_OVER, path=self._manager.path, url=self._objects.url, writer=self._settings.writer)
-
-    def _document(self, version: int, topics: dict[str, ArchivedTopic]) -> StoreManifest:
-        return StoreManifest(
-            store_id=self._settings.store_id,
-            writer=self._settings.writer,
-            version=version,
-            written_ms=self._manager.clock.now_ms(),
-            topics=topics,
-        )
-
-    def _check_continues(self, known: StoreManifest) -> None:
-        """Checks that this directory has all that the archive has: it was moved or restored, and no other one went on."""
-        existing = self._manager.current_topics()
-        for name, entry in known.topics.items():
-            topic = existing.get(name)
-            if topic is not None and _id_of(topic) == entry.topic_id:
-                for number in entry.partitions:
-                    if number in topic.partition_ids:
-                        self._check_partition_continues(self._work(topic, number))
-
-    def _check_partition_continues(self, work: _PartitionToArchive) -> None:
-        manifest = manifests_of(self._objects, work.archived).newest().document
-        if manifest is None or work.log.config.is_compacted:
-            return
-        state = work.log.snapshot(committed=True, wait=True)
-        plan = plan_of(manifest, local_segments(state, manifest), state.start_offset, state.stable_offset)
-        if plan.replaced:
-            raise self._diverged(work, plan.replaced[0].base_offset)
-
-    def _diverged(self, work: _PartitionToArchive, offset: int) -> IllegalStateError:
-        name = f"{work.key.topic}-{work.key.partition}"
-        message = (
-            f"{self._objects.url} was archived by another copy of this store: from offset {offset} on, {name} has other records "
-            "there; archive this copy to another URL"
-        )
-        return IllegalStateError(message, path=self._manager.path)
-
-    # ---- partitions ----------------------------------------------------------------------------------------------------------
+        """See `Claim`."""
+        self._claim.make()
 
     def done(self) -> ArchiveReport:
         """Archives all partitions, and returns what was done."""
-        found = [self._existing(topic, partial(self._works, topic)) for topic in self._topics]
+        self.claim()
+        found = [self._existing(topic, partial(partitions_of, self._manager, topic)) for topic in self._topics]
         works = [work for some in found if some is not None for work in some]
         for work in reversed(works):  # internal topics first: what they say of others is not ahead of them
             if self._options.include_active or work.key.topic in INTERNAL_TOPICS:
@@ -232,42 +163,30 @@ class _Run:
                 raise
             return None
 
-    def _works(self, topic: Topic) -> list[_PartitionToArchive]:
-        return [self._work(topic, number) for number in topic.partition_ids]
-
-    def _work(self, topic: Topic, number: int) -> _PartitionToArchive:
-        key = TopicPartition(topic.name, number)
-        return _PartitionToArchive(
-            topic, key, ArchivedPartition(topic.name, _id_of(topic), number), self._manager.log(topic.name, number)
-        )
-
-    def _missing_bytes(self, work: _PartitionToArchive) -> int:
+    def _missing_bytes(self, work: PartitionToArchive) -> int:
         state = work.log.snapshot(committed=True, wait=True)
         newest = manifests_of(self._objects, work.archived).newest()
-        return sum(each.size for each in self._plan(work, state, newest).missing)
+        return sum(each.size for each in self._plan(state, newest).missing)
 
-    def _plan(self, work: _PartitionToArchive, state: LogState, newest: Newest[Manifest]) -> Plan:
+    def _plan(self, state: LogState, newest: Newest[Manifest]) -> Plan:
         """Returns what is missing.
 
         Raises:
-            IllegalStateError: another copy of the store has archived other records.
+            ArchiveFencedError: another directory of the store has taken the archive over since this run began.
         """
         manifest = newest.document
+        self._claim.check(manifest)
         limit = min(state.stable_offset, state.durable_offset)
-        plan = plan_of(manifest, local_segments(state, manifest), state.start_offset, limit)
-        is_mine = manifest is None or manifest.writer == self._settings.writer
-        if plan.replaced and not is_mine and not work.log.config.is_compacted:
-            raise self._diverged(work, plan.replaced[0].base_offset)
-        return plan
+        return plan_of(manifest, local_segments(state, manifest), state.start_offset, limit)
 
-    def _archive(self, work: _PartitionToArchive) -> ArchivedPartitionReport:
+    def _archive(self, work: PartitionToArchive) -> ArchivedPartitionReport:
         """Uploads what is missing of a partition, and commits it in parts."""
         findings: list[Finding] = []
         segments = size = lost = 0
-        while lost < _ATTEMPTS:
+        while lost < ATTEMPTS:
             state = work.log.snapshot(committed=True, wait=True)
             newest = manifests_of(self._objects, work.archived).newest()
-            plan = self._plan(work, state, newest)
+            plan = self._plan(state, newest)
             contents, deleted = list[Content](), set[int]()
             try:
                 try:
@@ -293,15 +212,11 @@ class _Run:
                     trace.line(trace.ARCHIVED, work.key, **facts)
                 done = segments, size, tuple(findings)
                 return ArchivedPartitionReport(work.key, state.start_offset, end, state.end_offset, *done)
-        raise self._contended()
-
-    def _contended(self) -> IllegalStateError:
-        message = f"other processes commit to {self._objects.url} all the time; archive from one process, or try again"
-        return IllegalStateError(message, path=self._manager.path)
+        raise contended(self._manager, self._objects)
 
     def _upload_some(
         self,
-        work: _PartitionToArchive,
+        work: PartitionToArchive,
         state: LogState,
         plan: Plan,
         findings: list[Finding],
@@ -335,7 +250,7 @@ class _Run:
             if sum(each.segment.size for each in contents) >= _COMMIT_BYTES:
                 break
 
-    def _content(self, work: _PartitionToArchive, state: LogState, candidate: Candidate) -> Content | Damage | None:
+    def _content(self, work: PartitionToArchive, state: LogState, candidate: Candidate) -> Content | Damage | None:
         """Returns what is uploaded; None if all of its records were deleted meanwhile."""
         segment = candidate.segment
         fs = self._manager.fs if segment.vouched is None else segment.fs  # of a tiered topic that gets a second archive
@@ -352,7 +267,7 @@ class _Run:
             raise LogChanged  # it may have replaced the file
         return content
 
-    def _refused(self, work: _PartitionToArchive, segment: LogSegment, position: int, end: int, offset: int, why: str) -> Finding:
+    def _refused(self, work: PartitionToArchive, segment: LogSegment, position: int, end: int, offset: int, why: str) -> Finding:
         message = f"{segment.path} was not archived: at position {position} the batch {why}; run pylog verify"
         trace.line(trace.ARCHIVE_REFUSED, work.key, path=segment.path, position=position, offset=offset, why=why)
         return Finding("corrupt", segment.path, position, end - position, offset, None, message)
@@ -371,21 +286,14 @@ class _Run:
     # ---- commits -------------------------------------------------------------------------------------------------------------
 
     def _commit(
-        self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
+        self, work: PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
         """Creates the next manifest. Returns None if another process was faster, or the log has changed meanwhile."""
-        with self._locked(work):
+        with locked(self._manager, work):
             return self._commit_alone(work, newest, before, plan, contents)
 
-    @contextmanager
-    def _locked(self, work: _PartitionToArchive) -> Iterator[None]:
-        """Keeps truncations out, and other commits of this directory."""
-        locks = self._manager.locks
-        with nullcontext() if locks is None else locks.archiver(directory_name(work.key)).entered():
-            yield
-
     def _commit_alone(
-        self, work: _PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
+        self, work: PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
         known, now_ms = newest.document, self._manager.clock.now_ms()
         state = work.log.snapshot(wait=True) if contents else before
@@ -423,36 +331,37 @@ class _Run:
             tier.note(manifest)
         return manifest
 
-    def commit_store(self, *, kept: bool = False) -> None:
+    def commit_store(self, *, kept: bool | None = None) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""
         for topic in self._topics:
             self._write_catalogue(topic)
         self._name_topics(kept=kept)
 
-    def _name_topics(self, *, kept: bool = False) -> None:
+    def _name_topics(self, *, kept: bool | None = None) -> None:
         """Commits the topics and their configurations, if they are new."""
         existing = self._manager.current_topics()
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             newest = self._stores.newest()
             known = {} if newest.document is None else newest.document.topics
+            self._claim.check(newest.document)
             chosen = [existing[topic.name] for topic in self._topics if topic.name in existing]
-            mine = {topic.name: _entry(topic, kept or _is_kept(known, topic)) for topic in chosen}
+            mine = {topic.name: _entry(topic, _is_kept(known, topic) if kept is None else kept) for topic in chosen}
             topics = {name: entry for name, entry in known.items() if name in existing or entry.kept} | mine
             if newest.document is not None and topics == known:
                 return
-            if self._stores.commit(newest.taken + 1, encode(self._document(newest.taken + 1, topics))):
+            if self._stores.commit(newest.taken + 1, encode(self._claim.document(newest.taken + 1, topics))):
                 self._stores.hint(newest.taken + 1)
                 return
         raise IllegalStateError(
-            f"{self._objects.url} is changed by another process all the time; try again", path=self._manager.path
+            f"{self._objects.url} cannot be changed: other processes keep changing it; try again", path=self._manager.path
         )
 
     def _write_catalogue(self, topic: Topic) -> None:
         """Writes the catalogue of a topic, if its manifests are newer than the last one."""
-        partitions = [ArchivedPartition(topic.name, _id_of(topic), number) for number in topic.partition_ids]
+        partitions = [ArchivedPartition(topic.name, topic_id_of(topic), number) for number in topic.partition_ids]
         manifests = [manifests_of(self._objects, archived).newest().document for archived in partitions]
         catalogue = catalogue_of(manifest for manifest in manifests if manifest is not None)
-        versions = catalogues_of(self._objects, topic.name, _id_of(topic))
+        versions = catalogues_of(self._objects, topic.name, topic_id_of(topic))
         newest = versions.newest()
         if catalogue.partitions == (() if newest.document is None else newest.document.partitions):
             return
@@ -460,24 +369,21 @@ class _Run:
             versions.hint(newest.taken + 1)
 
 
-def _roll(work: _PartitionToArchive) -> None:
+def _roll(work: PartitionToArchive) -> None:
     trimmer.roll(work.log.writer())
 
 
-def _id_of(topic: Topic) -> str:
-    return topic.id or NO_TOPIC_ID
-
-
 def _entry(topic: Topic, kept: bool) -> ArchivedTopic:
-    return ArchivedTopic(_id_of(topic), topic.partition_ids, topic.config.changed(), kept)
+    return ArchivedTopic(topic_id_of(topic), topic.partition_ids, topic.config.changed(), kept)
 
 
 def _is_kept(known: Mapping[str, ArchivedTopic], topic: Topic) -> bool:
     """Returns whether a deletion has begun that keeps the archive: another process must not undo that before it is done."""
     entry = known.get(topic.name)
-    return entry is not None and entry.kept and entry.topic_id == _id_of(topic)
+    return entry is not None and entry.kept and entry.topic_id == topic_id_of(topic)
 
 
 def _same(known: Manifest, other: Manifest) -> bool:
     """Returns whether a manifest has nothing new: then it is not written."""
-    return (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)
+    ends = other.end_offset <= known.end_offset <= other.log_end_offset  # else a truncation has left another end
+    return ends and (known.writer, known.segments, known.start_offset) == (other.writer, other.segments, other.start_offset)

@@ -5,15 +5,17 @@ Tiering leaves the same files of a partition whose sealed segments have all left
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pylog.archive.copied_manifest import CopiedManifest
+from pylog.config import topic_config
 from pylog.directory.topic_names import INTERNAL_TOPICS
+from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, write_atomically
 from pylog.objects.layout import NO_TOPIC_ID
 from pylog.objects.manifest import PRODUCER_SNAPSHOT, ArchivedTopic, Manifest
 from pylog.segment import names
-from pylog.topics.catalog import Catalog, CatalogTopic
 
 TIERED: Final = "remote_storage_enable"  # the option of a topic whose records may be in the archive only
 
@@ -24,11 +26,19 @@ def is_catalogued(topic: ArchivedTopic) -> bool:
 
 
 def can_be_tiered(name: str, topic: ArchivedTopic) -> bool:
-    """Returns whether the records of a topic may be in the archive only: not those of internal and compacted topics."""
+    """Returns whether the records of a topic may be in the archive only: if it is not internal, and its options permit it."""
     if name in INTERNAL_TOPICS or not is_catalogued(topic):
         return False
-    known = CatalogTopic(topic.topic_id, len(topic.partitions), topic.config)
-    return not Catalog(topics={name: known}).config_of(name).is_compacted
+    try:
+        topic_config(tiered(topic.config))
+    except InvalidArgumentError:  # it is compacted, or has options for an archive that do not fit together
+        return False
+    return True
+
+
+def tiered(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a topic whose records may be in the archive only."""
+    return {**config, TIERED: True}
 
 
 def is_in_one_piece(manifest: Manifest) -> bool:

@@ -25,7 +25,9 @@ def opened_archive(given: object) -> ObjectStore:
     if isinstance(given, str):
         return open_objects(given)
     if not all(callable(getattr(given, name, None)) for name in _REQUESTS):
-        raise InvalidArgumentError(f"archive={type(given).__name__} is no URL such as s3://bucket/prefix, and no object store")
+        raise InvalidArgumentError(
+            f"archive={type(given).__name__} is neither a URL such as s3://bucket/prefix nor an object store"
+        )
     return given  # type: ignore[return-value]
 
 
@@ -43,7 +45,7 @@ def own_settings(manager: LogManager, url: str) -> ArchiveSettings:
     """
     root, archive = resolved(manager.path), resolved(directory_of(url))
     if url.startswith("file://") and f"{archive}/".startswith(f"{root}/"):
-        message = f"the archive {url} is inside the store {manager.path}, and is lost with it; give a place outside"
+        message = f"the archive {url} is inside the store {manager.path}, and would be lost with it; give a URL outside of it"
         raise InvalidArgumentError(message, path=manager.path)
     with manager.root.lock():
         return settings_of(manager.fs, manager.path, url)
@@ -57,6 +59,6 @@ def keep_url(manager: LogManager, url: str) -> ArchiveSettings:
     """
     found = own_settings(manager, url)
     if found.url != url:
-        message = f"the archive of {manager.path} is {found.url}, and not {url}: it may have the only copy of records"
+        message = f"the archive of {manager.path} is {found.url}, not {url}, and it may have the only copy of records"
         raise IllegalStateError(f"{message}; leave out archive, or give that URL", path=manager.path)
     return found

@@ -287,7 +287,9 @@ class _Sweep:
             if _is_whole(newest) and versions.create(manifest, newest.document):
                 return ids_of(manifest)
         where = f"{self._objects.url}/{archived.manifests}"
-        raise IllegalStateError(f"{where}: the newest version is damaged, or replaced all the time; sweep again", path=where)
+        raise IllegalStateError(
+            f"{where}: the newest version is damaged, or other processes keep replacing it; sweep again", path=where
+        )
 
     def _empty(self, archived: ArchivedPartition) -> Manifest:
         store = self._store

@@ -40,6 +40,7 @@ from pylog.objects.layout import LOG, SEGMENT_OBJECTS, segment_key
 from pylog.objects.manifest import Manifest, RemoteSegment
 from pylog.segment.age import is_older
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 
 _REASONS: Final = {Reason.SIZE: "local_retention_bytes", Reason.TIME: "local_retention_ms"}
 
@@ -117,7 +118,7 @@ class TieredPartition:
     def _upload_next(self) -> bool:
         """Uploads the first missing segment and commits it. Under the lock of uploads."""
         with self._tier.locked().entered():
-            manifest, taken = self._tier.newest()
+            manifest, taken = self._tier.owned()
         state = self._log.snapshot(committed=True, wait=True)
         self._check_same(local_state(state), manifest)
         if manifest is not None:
@@ -187,7 +188,7 @@ class TieredPartition:
         with self._tier.locked().if_free() as free:
             if not free:
                 return 0
-            newest, _ = self._tier.newest()
+            newest, _ = self._tier.owned()
             if newest is None:
                 return 0
             planned = sum(each.segments for each in plan(local_state(self._log.snapshot())))
@@ -215,8 +216,8 @@ class TieredPartition:
             archived = segment_key(self._tier.partition(), segment.base_offset, segment.segment_id, LOG)
             found = self._tier.objects.head(archived)
             if found is None or found.size != segment.size:
-                size = "missing" if found is None else f"{found.size} bytes long"
-                message = f"{self._tier.objects.url}/{archived} is {size}, and not {segment.size} bytes as its manifest has it"
+                size = "missing" if found is None else f"{counted(found.size, 'byte')} long"
+                message = f"{self._tier.objects.url}/{archived} is {size}, but its manifest has {counted(segment.size, 'byte')}"
                 raise CorruptionError(f"{message}; its segment stays on the disk", path=archived, offset=segment.base_offset)
             sound.append(segment)
         return msgspec.structs.replace(manifest, segments=tuple(sound))
@@ -240,6 +241,7 @@ class TieredPartition:
         manifest = self._tier.copy()
         if manifest is None or not manifest.segments:
             return
+        self._tier.owned()
         self._log.delete_records(local_state(self._log.snapshot()).start_offset)
         with self._tier.truncating(0):
             pass
@@ -250,7 +252,7 @@ class TieredPartition:
         if manifest is None or not any(each.at_ms + delay <= now_ms for each in manifest.retired):
             return
         with self._tier.locked().if_free() as free:
-            newest = self._tier.newest()[0] if free else None
+            newest = self._tier.owned()[0] if free else None
             if newest is None:
                 return
             due = [each for each in newest.retired if each.at_ms + delay <= now_ms]

@@ -12,15 +12,16 @@ from pylog import limits, trace
 from pylog.archive.archived_segments import segments_of, standing_segment, unreadable
 from pylog.archive.copied_manifest import CopiedManifest
 from pylog.archive.counted_objects import CountedObjects
-from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving, keep_topic
+from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving, forget_kept, keep_topic, noted, unkeep_topic
 from pylog.archive.opened import keep_url, kept_url, opened_archive
+from pylog.archive.owner import check_owner
 from pylog.archive.settings import ArchiveSettings, read_settings
 from pylog.config import TopicConfig
 from pylog.directory.byte_lock import ByteLock
 from pylog.directory.partition_metadata import read_topic_id
-from pylog.errors import CorruptionError, IllegalStateError, ObjectStoreError, PylogError
+from pylog.errors import ArchiveFencedError, CorruptionError, IllegalStateError, ObjectStoreError, PylogError
 from pylog.fs import FileSystem, join
-from pylog.log.recovery.archive_tier import TierFacts
+from pylog.log.recovery.archive_tier import ArchiveNotes, TierFacts
 from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import Manifest, RemoteSegment, Retired
@@ -57,7 +58,8 @@ class Tiers:
         self.checked: set[str] = set()  # topics whose catalogue was compared with what a dead process may have left.
         self.named: set[TopicPartition] = set()  # that the manifest of the store has
         self._keeping: set[str] = set()  # topics that are being deleted, and whose archives are kept
-        self._left = ""  # why the archives of deleted topics could not be deleted
+        self._left_failure: str | None = None  # why the archives of deleted topics could not be deleted
+        self._left_failures = 0
         if given is not None:
             self._objects = CountedObjects(opened_archive(given))
             self.url = self._objects.url
@@ -108,12 +110,18 @@ class Tiers:
     def keeping(self, topic: str) -> Iterator[None]:
         """Has the archive keep what it has of a topic, which is deleted before the context ends. See `StoreTiers`."""
         self._manager.root.changes.check_deletable(self._manager.topic(topic))
-        keep_topic(self._manager, self.objects(), topic)
+        notes = keep_topic(self._manager, self.objects(), topic)
         self._keeping.add(topic)
         try:
             yield
         finally:
             self._keeping.discard(topic)
+        forget_kept(self._manager, notes)
+
+    def not_keeping(self, topic: str) -> None:
+        """Has the archive not keep a topic, if a deletion that keeps it has failed. See `StoreTiers`."""
+        if self._manager.fs.exists(join(self._manager.path, LEAVING)):
+            unkeep_topic(self._manager, self.objects(), topic)
 
     def leave(self, now_ms: int) -> None:
         """Deletes the archives of deleted topics, as far as that is due. A failure is logged once, and tried again."""
@@ -122,9 +130,17 @@ class Tiers:
         try:
             delete_leaving(self._manager, self.objects(), self.identity().writer, now_ms)
         except ObjectStoreError as error:
-            if str(error) != self._left:
-                trace.line(trace.UPLOAD_FAILED, reason=str(error), then="the next tick tries again")
-            self._left = str(error)
+            if str(error) != self._left_failure:
+                trace.line(trace.ARCHIVE_FAILED, reason=str(error), then="the next tick tries again")
+            self._left_failure = str(error)
+            self._left_failures += 1
+        else:
+            self._left_failure = None
+
+    def notes(self) -> ArchiveNotes | None:
+        """Returns what is noted of deletions. See `StoreTiers`."""
+        found = noted(self._manager)
+        return found._replace(failures=self._left_failures, failure=self._left_failure)
 
     def directory(self, partition: ArchivedPartition) -> str:
         """Returns the directory of a partition."""
@@ -218,15 +234,28 @@ class PartitionTier:
             raise IllegalStateError(f"{url} is the archive of another store; use another URL for this one", path=url)
         return found.document, found.taken
 
+    def owned(self) -> tuple[Manifest | None, int]:
+        """Returns the newest manifest, to change what it names. As `newest`.
+
+        Raises:
+            ArchiveFencedError: it belongs to another directory of this store. IllegalStateError: it belongs to another store.
+        """
+        document, taken = self.newest()
+        check_owner(document, self._tiers.identity().writer, self.objects.url, self._manager.path)
+        return document, taken
+
     def commit(self, change: ManifestChange) -> Manifest:
         """Writes the next manifest, and copies it. Starts again if another writer was faster. With the archive's lock.
 
         Args:
             change: makes it from the newest one, whose version and writer are set already. Returns the same to change nothing.
+
+        Raises:
+            ArchiveFencedError: the archive belongs to another directory of this store.
         """
         versions = self.versions()
         while True:
-            document, taken = self.newest()
+            document, taken = self.owned()
             before = self._following(document, taken)
             after = change(before)
             if after is before and document is not None:
@@ -379,7 +408,7 @@ class PartitionTier:
         with self.locked().entered():
             found = self.copy()
             if found is not None and found.start_offset < before:
-                self.commit(lambda manifest: with_start(manifest, before, self._manager.clock.now_ms()))
+                self._follow(lambda manifest: with_start(manifest, before, self._manager.clock.now_ms()))
             yield
 
     @contextmanager
@@ -388,8 +417,17 @@ class PartitionTier:
         with self.locked().entered():  # even if nothing is archived: an upload may be on its way
             found = self.copy()
             if found is not None and found.end_offset > end:
-                self.commit(lambda manifest: without_from(manifest, end, self._manager.clock.now_ms()))
+                self._follow(lambda manifest: without_from(manifest, end, self._manager.clock.now_ms()))
             yield
+
+    def _follow(self, change: ManifestChange) -> None:
+        """Commits what is about to be deleted locally. A copy whose records are all on its disk leaves the archive as it is."""
+        try:
+            self.commit(change)
+        except ArchiveFencedError as error:
+            if self.is_enabled():
+                raise
+            trace.line(trace.ARCHIVE_FAILED, self.key, reason=str(error), then="only records on this disk are deleted")
 
     # ---- uploads -------------------------------------------------------------------------------------------------------------
 
@@ -399,7 +437,7 @@ class PartitionTier:
         key = getattr(error, "key", "")
         known = str(error).replace(key, "") if key else str(error)  # each attempt has another key
         if known != self._failure:
-            trace.line(trace.UPLOAD_FAILED, self.key, reason=str(error), then="the next tick tries again")
+            trace.line(trace.ARCHIVE_FAILED, self.key, reason=str(error), then="the next tick tries again")
         self._failure, self.failure = known, str(error)
 
     def note_success(self) -> None:

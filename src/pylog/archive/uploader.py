@@ -37,6 +37,7 @@ from pylog.segment.batch_walk import Damage, WalkedRange, walk
 from pylog.segment.header_digest import HeaderDigest
 from pylog.segment.seal import SEALS
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 
 _CHUNK: Final = 256 << 10  # bytes that are copied and checked while other threads wait
 
@@ -195,8 +196,8 @@ def upload(
 def _check(objects: ObjectStore, key: str, body: Data, *, reads_back: bool) -> None:
     found = objects.head(key)
     if found is None or found.size != len(body):
-        size = "nothing" if found is None else f"{found.size} bytes"
-        raise failed(ObjectStoreError, objects.url, key, "check", f"{len(body)} bytes were sent, and the store has {size}")
+        size = "nothing" if found is None else counted(found.size, "byte")
+        raise failed(ObjectStoreError, objects.url, key, "check", f"sent {counted(len(body), 'byte')}, and the store has {size}")
     if reads_back and checksum_of(memoryview(objects.get(key)[0])) != checksum_of(memoryview(body)):
         raise failed(ObjectStoreError, objects.url, key, "check", "the store returned other bytes than were sent")
 

@@ -16,6 +16,7 @@ from pylog.objects.manifest import Manifest, RemoteSegment
 from pylog.objects.objects import ObjectInfo, ObjectStore
 from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.versions import store_manifests
+from pylog.text import counted
 
 _CHUNK: Final = 8 << 20
 
@@ -129,7 +130,7 @@ def _wrong(objects: ObjectStore, key: str, size: int | None, checksum: int | Non
     if found is None:
         return "is missing"
     if size is not None and found.size != size:
-        return f"has {found.size} bytes; its manifest has {size}"
+        return f"has {counted(found.size, 'byte')}; its manifest has {size}"
     if size is None or checksum is None:
         return None
     value = 0

@@ -20,6 +20,7 @@ from pylog import __version__
 from pylog.cli.exits import ended
 from pylog.cli.help_page import page
 from pylog.cli.streams import prepare
+from pylog.extras import install_command
 
 _NEEDED = ("cyclopts", "rich")
 _PAGES: Final[dict[tuple[str, ...], Callable[[], str]]] = {  # printed without any library
@@ -39,7 +40,7 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; in a clone of pylog: pip install '.[cli]'")
+        sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; install them: {install_command('cli')}")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -11,6 +11,7 @@ from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 from pylog.cli.stores import writing
+from pylog.text import counted, counts_text
 
 if TYPE_CHECKING:
     from pylog.archive.report import ArchiveReport
@@ -36,6 +37,7 @@ def archive(
     topic: TopicScope = None,
     include_active: Flag = False,
     verify_uploads: Flag = False,
+    take_over: Flag = False,
     rate_limit: float | None = None,
     bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
@@ -49,9 +51,10 @@ def archive(
         store: Path of the log directory. No broker may be running on it.
         url: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///directory, or a path. Default: the URL of the
             first run.
-        topic: Archive only this topic. Can be repeated.
+        topic: Archive only this topic. May be repeated.
         include_active: Seal the active segments first, so that all records are archived.
         verify_uploads: Read each object again and compare it.
+        take_over: Take over the archive of a directory that is no longer used: this one was moved or restored.
         rate_limit: Send at most this many megabytes per second.
         json: Print one JSON document.
 
@@ -60,7 +63,8 @@ def archive(
         pylog archive shop --include-active
         pylog archive shop /mnt/backup/shop --topic orders --rate-limit 50
     """
-    options = {"topics": topic, "include_active": include_active, "verify_uploads": verify_uploads, "rate_limit": rate_limit}
+    options: dict[str, Any] = {"topics": topic, "include_active": include_active, "verify_uploads": verify_uploads}
+    options |= {"take_over": take_over, "rate_limit": rate_limit}
     return _run(store, url, options, bucket, json=json)
 
 
@@ -71,6 +75,7 @@ def backup(
     /,
     *,
     verify_uploads: Flag = False,
+    take_over: Flag = False,
     rate_limit: float | None = None,
     bucket: Bucket = DEFAULT_BUCKET,
     json: Json = False,
@@ -84,6 +89,7 @@ def backup(
         url: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///directory, or a path. Default: the URL of the
             first run.
         verify_uploads: Read each object again and compare it.
+        take_over: Take over the archive of a directory that is no longer used: this one was moved or restored.
         rate_limit: Send at most this many megabytes per second.
         json: Print one JSON document.
 
@@ -91,7 +97,7 @@ def backup(
         pylog backup shop s3://logs/shop
         pylog backup shop /mnt/backup/shop --verify-uploads
     """
-    options = {"include_active": True, "verify_uploads": verify_uploads, "rate_limit": rate_limit}
+    options = {"include_active": True, "verify_uploads": verify_uploads, "take_over": take_over, "rate_limit": rate_limit}
     return _run(store, url, options, bucket, json=json)
 
 
@@ -124,9 +130,8 @@ def _rows(report: ArchiveReport) -> list[dict[str, Any]]:
 
 
 def _print(report: ArchiveReport) -> None:
-    print_line(
-        f"{report.url}: uploaded {report.segments} segments, {report.bytes} bytes; not archived: {report.not_archived} offsets"
-    )
+    counts = counts_text({"segment": report.segments, "byte": report.bytes})
+    print_line(f"{report.url}: uploaded {counts}; not archived: {counted(report.not_archived, 'offset')}")
     rows = _rows(report)
     if rows:
         print_table(_COLUMNS, rows)

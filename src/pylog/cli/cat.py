@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from cyclopts import Parameter
 
 from pylog.cli.app import RECORDS, Json, StorePath, TopicName, command
-from pylog.cli.exits import UsageError
+from pylog.cli.exits import UsageError, complain
 from pylog.cli.offset_specs import offset_at, parse_offset_spec, parse_partitions
 from pylog.cli.stores import logs_of, reading
 from pylog.cli.streams import Closed
 from pylog.clock import SystemClock
+from pylog.errors import UnknownTopicOrPartitionError
 from pylog.limits import INT64_MAX, SCAN_ROWS
 from pylog.text import as_bytes
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pylog.store import Store
 
     LogRange = tuple[PartitionLog, int, int]  # from a start offset (inclusive) to an end offset (exclusive)
+
+_WAIT_S: Final = 0.5  # between looks for a topic that was deleted
 
 
 @command(RECORDS)
@@ -61,7 +65,7 @@ def cat(
         end: Record to stop before. Default: the end of the log.
         count: Print at most this many records.
         key: Print only records with this key, escaped as in text output.
-        follow: Print new records as they are appended, until Ctrl-C.
+        follow: Print new records as they are appended, until Ctrl-C. A topic that is created again is followed from its start.
         format: Output format.
         isolation: read_committed hides records of aborted and open transactions.
         snapshot: Print a consistent cut over the partitions, which has whole transactions only. --isolation has no effect then.
@@ -88,12 +92,13 @@ def cat(
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         taken = opened.snapshot([topic], groups=()) if snapshot else None
-        logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
+        numbers = parse_partitions(partition or ())
+        logs = logs_of(opened, opened.topic(topic), numbers)
         ranges = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
         rows = SCAN_ROWS if count is None or wanted is not None else min(max(count, 1), SCAN_ROWS)
         view = _View(isolation, taken)
         found = _scanned(ranges, view, rows) if wanted is None else _around(ranges, view, wanted)
-        frames = _followed(opened, ranges, isolation) if follow else found
+        frames = _followed(opened, topic, numbers, ranges, isolation) if follow else found
         with writer_to("jsonl" if json else format) as writer:
             for frame in _selected(frames, wanted, count):
                 writer.write(frame)
@@ -136,15 +141,34 @@ def _around(ranges: list[LogRange], view: _View, key: bytes) -> Iterator[pa.Reco
                 yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], view, SCAN_ROWS)
 
 
-def _followed(store: Store, ranges: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:
-    """Yields records of logs from the start of each range, indefinitely."""
+def _followed(
+    store: Store, topic: str, numbers: Collection[int], ranges: list[LogRange], isolation: str
+) -> Iterator[pa.RecordBatch]:
+    """Yields records of logs from the start of each range, indefinitely; also of a topic that is created again."""
     with store.consumer(isolation_level=isolation, auto_offset_reset="earliest") as consumer:
         consumer.assign([log.partition for log, _, _ in ranges])
         for log, start, _ in ranges:
             consumer.seek(log.partition, start)
         while True:
-            for partition, frame in consumer.poll_arrow(timeout_ms=1000).items():
-                yield _with_partition(frame, partition.partition)
+            try:
+                frames = consumer.poll_arrow(timeout_ms=1000)
+            except UnknownTopicOrPartitionError:
+                complain(f"topic {topic!r} was deleted; if it is created again, its records follow from the first one")
+                consumer.assign([log.partition for log in _created_again(store, topic, numbers)])
+            else:
+                for partition, frame in frames.items():
+                    yield _with_partition(frame, partition.partition)
+
+
+def _created_again(store: Store, name: str, numbers: Collection[int]) -> list[PartitionLog]:
+    """Waits until a topic with all of its partitions is there again, and returns the logs of those that were chosen."""
+    while True:
+        with contextlib.suppress(UnknownTopicOrPartitionError):  # not created again yet, or not all of it
+            topic = store.topic(name)
+            logs = logs_of(store, topic, numbers)
+            if len(logs) == (len(numbers) or topic.partition_count):
+                return logs
+        SystemClock().sleep(_WAIT_S)
 
 
 def _with_partition(frame: pa.RecordBatch, number: int) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from pylog.cli.app import CARE, Flag, Json, StorePath, TopicScope, command
 from pylog.cli.exits import FAILED, OK, UsageError
 from pylog.cli.output import print_json, print_line, progress
 from pylog.cli.stores import reading
+from pylog.text import counted
 
 if TYPE_CHECKING:
     from pylog.tools.compare import Comparison, PartitionComparison, TopicComparison
@@ -56,7 +57,7 @@ def compare(
     if json:
         print_json(_document(found))
     else:
-        for line in _lines(found, "files" if bytes else "records"):
+        for line in _lines(found, "file" if bytes else "record"):
             print_line(line)
     return OK if found.same else FAILED
 
@@ -68,7 +69,8 @@ def _lines(found: Comparison, unit: str) -> Iterator[str]:
     equal = sum(partition.equal for topic in found.topics for partition in topic.partitions)
     for topic in found.topics:
         yield from _topic_lines(topic, unit)
-    yield f"{'the same' if found.same else 'not the same'}: {len(found.topics)} topics on both sides, {equal} equal {unit}"
+    counts = f"{counted(len(found.topics), 'topic')} on both sides, {counted(equal, f'equal {unit}')}"
+    yield f"{'the same' if found.same else 'not the same'}: {counts}"
 
 
 def _topic_lines(topic: TopicComparison, unit: str) -> Iterator[str]:
@@ -90,11 +92,11 @@ def _value(value: Any) -> str:
 def _partition_lines(name: str, found: PartitionComparison, unit: str) -> Iterator[str]:
     counts = ", ".join(f"{what}: {count}" for what, count in sorted(found.counts.items()))
     yield (
-        f"{name}: {found.equal} {unit} equal, {found.differing} differ ({counts})"
+        f"{name}: {counted(found.equal, f'equal {unit}')}, {found.differing} different ({counts})"
         if counts
-        else f"{name}: {found.equal} {unit} equal"
+        else f"{name}: {counted(found.equal, f'equal {unit}')}"
     )
-    unit_name = "position" if unit == "files" else "offset"
+    unit_name = "position" if unit == "file" else "offset"
     for each in found.first[:_SHOWN]:
         yield f"  {unit_name} {each.offset}: {', '.join(each.what)}"
     for sentence in found.unreadable:

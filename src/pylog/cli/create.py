@@ -14,6 +14,7 @@ from pylog.cli.settings import kafka_name, parsed_options
 from pylog.cli.stores import writing
 from pylog.errors import TopicAlreadyExistsError
 from pylog.limits import MAX_PARTITIONS
+from pylog.text import counted
 from pylog.topics.retention_text import retention_text
 
 ConfigOptions = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
@@ -47,7 +48,7 @@ def create(
         changed = {kafka_name(name): value for name, value in made.config.changed().items()}
         print_json({"topic": made.name, "id": made.id, "partitions": made.partition_count, "config": changed})
     else:
-        print_line(f"Created topic {made.name} with {made.partition_count} partition{'s' * (made.partition_count != 1)}.")
+        print_line(f"Created topic {made.name} with {counted(made.partition_count, 'partition')}.")
         if "delete" in made.config.cleanup_policy and made.config.retention_ms >= 0:
             advice = f"pylog config {store} {made.name} --set retention.ms=-1"
             complain(f"{retention_text(made.config)}; to keep all: {advice}")

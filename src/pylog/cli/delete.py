@@ -9,9 +9,9 @@ from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicsGiven, Yes, comma
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
 from pylog.cli.output import print_json, print_line
-from pylog.cli.stores import logs_of, reading, writing
+from pylog.cli.stores import answers_of, reading, writing
 from pylog.errors import InvalidTransactionStateError, ObjectStoreError, UnknownTopicOrPartitionError
-from pylog.text import size_text
+from pylog.text import counted, size_text
 
 if TYPE_CHECKING:
     from pylog.store import Store
@@ -91,9 +91,9 @@ def _named(names: list[str]) -> str:
 
 def _summary_of(store: Store, found: list[Topic]) -> str:
     """Returns a description of what will be deleted."""
-    states = [log.snapshot() for topic in found for log in logs_of(store, topic)]
+    states = [state for topic in found for state in answers_of(store, topic, lambda log: log.snapshot())[0]]
     offsets = sum(state.end_offset - state.start_offset for state in states)
     size = sum(state.size_of(segment) for state in states for _, segment in state.segments)
     partitions = sum(topic.partition_count for topic in found)
     named = _named([topic.name for topic in found])
-    return f"{named} permanently: {partitions} partitions, {offsets} offsets, {size_text(size)}"
+    return f"{named} permanently: {counted(partitions, 'partition')}, {counted(offsets, 'offset')}, {size_text(size)}"

@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
+from pylog.cli.exits import FAILED
 from pylog.cli.output import Column, print_facts, print_json, print_line, print_table
 from pylog.cli.settings import kafka_name
-from pylog.cli.stores import logs_of, reading
+from pylog.cli.stores import answers_of, complain_of_losses, reading
 from pylog.cli.unopened import outlines_of, unopened_answer
 from pylog.times import time_text
 from pylog.topics.retention_text import retention_text
@@ -53,12 +54,12 @@ _STATES = ("archived", "sealed", "active")
 
 
 @command(TOPICS)
-def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, json: Json = False) -> None:
+def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, json: Json = False) -> int | None:
     """Shows the options of a topic, its partitions with their offsets, and its segments.
 
     The stable offset is where read_committed readers stop: at the first record of the earliest open transaction. Of a tiered
     topic, segments with the state "archived" are only in the archive. The remote start is where the records begin that only a
-    broker's remote tier has; they end at the start offset.
+    broker's remote tier has; they end at the start offset. Exit code 1: a partition cannot be read, and is left out.
 
     Args:
         store: Path of the log directory. A broker may be running on it.
@@ -75,13 +76,13 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     if seen is None:
         with reading(store) as opened:
             found = opened.topic(topic)
-            partitions = [_partition(log) for log in logs_of(opened, found)]
+            partitions, unreadable = answers_of(opened, found, partial(_partition, store))
     else:
-        found, partitions = seen
+        (found, partitions), unreadable = seen, []
     changed = {kafka_name(name): value for name, value in found.config.changed().items()}
     if json:
         print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
-        return
+        return FAILED if unreadable else None
     options = ", ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
     facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
     print_facts(facts | {"retention": retention_text(found.config)})
@@ -90,6 +91,7 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     if segments:
         print_line("")
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
+    return FAILED if unreadable else None
 
 
 def _columns(partitions: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -116,8 +118,12 @@ def _from_names(name: str, unopened: UnopenedDirectory) -> tuple[Topic, list[dic
     return topic, partitions
 
 
-def _partition(log: PartitionLog) -> dict[str, Any]:
+def _partition(path: str, log: PartitionLog) -> dict[str, Any]:
+    from pylog.log.recovery.findings import losses_in
+
+    complain_of_losses(path, log)
     found = log.answer(partial(_described, log.partition.partition), committed=True)
+    found["damage"] = [finding.message for finding in losses_in(log.recovery_report)]
     tiers = log.tiers.facts()
     if tiers is None:
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pylog.errors import PylogError
+from pylog.text import counted
 from pylog.times import rounded_duration_text
 
 if TYPE_CHECKING:
@@ -80,4 +81,8 @@ def _others(held: list[Held], path: str) -> list[Held]:
     if not held:
         return []
     hang = any(each.hangs for each in held)
-    return [Held(f"{len(held)} more partitions", hang, f"pylog transactions list {path}; pylog transactions hanging {path}")]
+    return [
+        Held(
+            f"{counted(len(held), 'more partition')}", hang, f"pylog transactions list {path}; pylog transactions hanging {path}"
+        )
+    ]

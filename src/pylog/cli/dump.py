@@ -126,7 +126,7 @@ def _each(files: Iterable[str], *, known_only: bool) -> Iterator[str]:
     """Yields the given files, and the files in the given directories."""
     from pylog.fs import OsFileSystem, join
     from pylog.tools.dump import is_known
-    from pylog.tools.names import is_directory
+    from pylog.topics.signs import is_directory
 
     fs = OsFileSystem()
     for path in files:

@@ -8,6 +8,7 @@ from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import UsageError
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
+from pylog.text import counted
 
 if TYPE_CHECKING:
     from pylog.tools.graduate import Graduation
@@ -55,7 +56,7 @@ def _graduate(store: str, node_id: int, *, dry_run: bool, yes: bool, json: bool)
         _show(found)
     if not dry_run:
         count = len(found.files)
-        confirm(f"This writes {count} files into {found.root}, which belongs to a Kafka broker afterwards", yes=yes)
+        confirm(f"This writes {counted(count, 'file')} into {found.root}, which belongs to a Kafka broker afterwards", yes=yes)
         carry_out(found)
     if json:
         print_json(_document(found, executed=not dry_run))
@@ -78,9 +79,9 @@ def _show(found: Graduation) -> None:
     print_line("")
     print_line("Files to be written:")
     for file in found.files[-_SHOWN:]:
-        print_line(f"  {file.path}  ({len(file.data)} bytes)")
+        print_line(f"  {file.path}  ({counted(len(file.data), 'byte')})")
     if len(found.files) > _SHOWN:
-        print_line(f"  and partition.metadata in {len(found.files) - _SHOWN} more partitions")
+        print_line(f"  and partition.metadata in {counted(len(found.files) - _SHOWN, 'more partition')}")
     print_line("")
     print_line("The broker's server.properties must contain:")
     for name, value in found.properties.items():
@@ -113,4 +114,4 @@ def _undo(store: str, *, yes: bool, json: bool) -> None:
     if json:
         print_json({"removed": removed})
     else:
-        print_line(f"Removed {len(removed)} files. The directory belongs to pylog again.")
+        print_line(f"Removed {counted(len(removed), 'file')}. The directory belongs to pylog again.")

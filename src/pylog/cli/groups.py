@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
-from pylog.cli.exits import FAILED, UsageError, complain, print_stderr
+from pylog.cli.exits import FAILED, CommandFailed, UsageError, complain, print_stderr
 from pylog.cli.output import MISSING, print_json
-from pylog.cli.stores import naming_groups, reading
+from pylog.cli.stores import reading
 from pylog.cli.unopened import unopened_answer
 from pylog.errors import PylogError
-from pylog.text import printable, shown
+from pylog.text import counted, printable, shown
 
 if TYPE_CHECKING:
     from pylog import Store
@@ -29,7 +29,7 @@ groups: Final = App(
 )
 app.command(groups)
 
-Faults = dict[int | str, PylogError]  # by partition of __consumer_offsets, or by group
+Faults = dict[int | str | tuple[str, int], PylogError]  # by partition of __consumer_offsets, by group, or by another partition
 _LEAST: Final = 15  # characters; minimal width of a column that grows with its content
 _INSTANCE: Final = "GROUP-INSTANCE-ID"
 
@@ -96,18 +96,25 @@ def _names(unopened: UnopenedDirectory) -> list[str] | None:
 
 
 def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[GroupDescription]:
-    """Describes groups. Adds a group that cannot be read to `faults`."""
+    """Describes groups. Adds groups and partitions that cannot be read to `faults`."""
     from pylog.groups.described import described_groups
     from pylog.offsets.store import offset_manager_of
     from pylog.store import manager_of
 
-    found = []
-    for name, described in described_groups(manager_of(opened), offset_manager_of(opened.offsets), names):
-        if isinstance(described, PylogError):
-            faults[name] = described
-        else:
-            found.append(described)
-    return found
+    found, unreadable = described_groups(manager_of(opened), offset_manager_of(opened.offsets), names)
+    faults.update(unreadable.items())
+    faults.update({name: each for name, each in found.items() if isinstance(each, PylogError)})
+    return [each for each in found.values() if not isinstance(each, PylogError)]
+
+
+def no_such_group(name: str, path: str) -> CommandFailed:
+    """Returns the error of a group that does not exist.
+
+    Args:
+        name: the group.
+        path: the log directory, as it was given.
+    """
+    return CommandFailed(f"there is no group '{name}'; list them: pylog groups list {path}")
 
 
 def print_faults(opened: Store, faults: Faults) -> bool:
@@ -116,14 +123,19 @@ def print_faults(opened: Store, faults: Faults) -> bool:
 
     for number, (count, first) in opened.offsets.skipped_records().items():
         examples = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
-        skipped = f"skipped {count} records that Kafka does not write"
+        skipped = f"skipped {counted(count, 'record')} that Kafka does not write"
         print_stderr(f"{OFFSETS_TOPIC}-{number}: {skipped}; no group is affected: {examples}\n")
     for of_what, error in faults.items():
-        where = (
-            f"{OFFSETS_TOPIC}-{of_what}: its groups are missing" if isinstance(of_what, int) else f"group '{of_what}' is missing"
-        )
-        print_stderr(f"{printable(where)}: {printable(str(error))}\n")
+        print_stderr(f"{printable(_lacking(of_what))}: {printable(str(error))}\n")
     return bool(faults)
+
+
+def _lacking(of_what: int | str | tuple[str, int]) -> str:
+    from pylog.offsets.schema import OFFSETS_TOPIC
+
+    if isinstance(of_what, tuple):
+        return f"{of_what[0]}-{of_what[1]}: its end and the lags are unknown"
+    return f"{OFFSETS_TOPIC}-{of_what}: its groups are missing" if isinstance(of_what, int) else f"group '{of_what}' is missing"
 
 
 def _list_table(found: list[GroupDescription], *, state: bool, type_: bool) -> str:
@@ -164,10 +176,11 @@ def describe(
     """
     if members and state:
         raise UsageError("--members and --state print different tables; give one of them")
-    with reading(store) as opened, naming_groups(store):
-        names, damaged = (group, {}) if group else opened.offsets.known_groups()
+    with reading(store) as opened:
+        names, damaged = (list(dict.fromkeys(group)), {}) if group else opened.offsets.known_groups()
         faults: Faults = dict(damaged.items())
-        found = [opened.group(name).describe() for name in names] if group else _described(opened, names, faults)
+        found = _described(opened, names, faults)
+        _check_all_exist(group or (), found, faults, store)
         healthy = not print_faults(opened, faults)
     if json:
         print_json({"groups": [_as_json(each) for each in found]})
@@ -180,6 +193,13 @@ def describe(
         table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
         sys.stdout.write(table)
     return None if healthy else FAILED
+
+
+def _check_all_exist(names: Iterable[str], found: Iterable[GroupDescription], faults: Faults, path: str) -> None:
+    described = {each.group_id for each in found}
+    for name in names:
+        if name not in described and name not in faults:
+            raise no_such_group(name, path)
 
 
 def _offsets_table(group: GroupDescription) -> str:

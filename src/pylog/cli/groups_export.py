@@ -35,11 +35,11 @@ def export(
         pylog groups export shop --to offsets.csv
     """
     from pylog.groups import plan_file
+    from pylog.groups.admin import committed_by
 
     with reading(store) as opened, naming_groups(store):
         names = list(dict.fromkeys(group or opened.groups()))
-        found = {name: opened.group(name).describe().partitions for name in names}
-    offsets = {name: {each.partition: each.offset for each in rows if each.offset is not None} for name, rows in found.items()}
+        offsets = {name: committed_by(opened.group(name)) for name in names}
     if json:
         print_json(
             {

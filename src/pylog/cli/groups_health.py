@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from pylog.cli.app import CONSUMERS, Json, StorePath, command
-from pylog.cli.exits import FAILED, CommandFailed, complain
-from pylog.cli.groups import Faults, groups, print_faults
+from pylog.cli.exits import FAILED, complain
+from pylog.cli.groups import Faults, groups, no_such_group, print_faults
 from pylog.cli.output import Column, print_json, print_table
 from pylog.cli.stores import reading
 from pylog.errors import PylogError
+from pylog.text import counted
 from pylog.times import time_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def health(
 ) -> int | None:
     """Judges groups by their commits and their logs: OK, WARN, DOOMED, REWIND, STALL, STOP, DAMAGED or LOST.
 
-    Needs no daemon and no earlier call: the directory has the times of past commits. SECONDS is the age of the first unread
+    No daemon and no earlier call is needed: the directory has the times of past commits. SECONDS is the age of the first unread
     record, CATCH UP the seconds until the group has read everything. Ends with code 1 if a group is not OK, for cron and CI.
 
     Args:
@@ -72,7 +73,7 @@ def health(
         found: list[Health] = []
         for name, judged in healths(observer, names, rules):
             if judged is None:
-                raise CommandFailed(f"there is no group '{name}'; list the groups: pylog groups list {store}")
+                raise no_such_group(name, store)
             if isinstance(judged, PylogError):
                 faults[name] = judged
             else:
@@ -109,12 +110,10 @@ def _row(group: str, row: PartitionHealth) -> dict[str, Any]:
         "seconds": _rounded(row.lag_seconds),
         "trend": row.trend,
         "catch_up": _rounded(row.catch_up_seconds),
-        "why": row.why if row.commit_count > 2 or row.lag == 0 else f"{row.why} (only {_commits(row.commit_count)} known)",
+        "why": row.why
+        if row.commit_count > 2 or not row.lag or row.lag < 0
+        else f"{row.why} (only {counted(row.commit_count, 'commit')} known)",
     }
-
-
-def _commits(count: int) -> str:
-    return "1 commit" if count == 1 else f"{count} commits"
 
 
 def _rounded(seconds: float | None) -> float | None:

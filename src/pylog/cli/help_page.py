@@ -23,7 +23,7 @@ PANELS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ("create", "Creates a topic, and the log directory if it does not exist."),
             ("delete", "Deletes topics and all of their records permanently."),
             ("describe", "Shows the options of a topic, its partitions with their offsets, and its segments."),
-            ("topics", "Lists the topics of a log directory with their partitions, records, bytes and retention."),
+            ("topics", "Lists the topics of a log directory with their partitions, offsets, bytes and retention."),
         ),
     ),
     (

@@ -79,9 +79,9 @@ def metrics(
 
 def _check(listen: str | None, textfile: str | None, every: float | None, *, json: bool) -> None:
     if sum((listen is not None, textfile is not None, json)) > 1:
-        raise UsageError("--listen, --textfile and --json exclude each other; give one of them")
+        raise UsageError("--listen, --textfile and --json cannot be combined; give one of them")
     if every is not None and (textfile is None or not every >= _LEAST_EVERY_S):
-        raise UsageError(f"--every needs --textfile, and at least {_LEAST_EVERY_S} seconds")
+        raise UsageError(f"--every requires --textfile, and at least {_LEAST_EVERY_S} seconds")
 
 
 def _measures_of(store: Store) -> Measures:

@@ -52,7 +52,7 @@ def write(
     data = shipped(name)
     path = Path(directory) / name
     if not path.parent.is_dir():
-        raise UsageError(f"{directory} is no directory; create it, or give another one")
+        raise UsageError(f"{directory} is not a directory; create it, or give another one")
     if path.exists() and path.read_bytes() != data and not force:
         raise UsageError(f"{path} exists and differs; give --force to replace it, or another directory")
     replace_file(str(path), data)

@@ -10,6 +10,7 @@ from pylog.cli.app import CARE, Flag, Json, TopicScope, command
 from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import UsageError
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
+from pylog.text import counted
 
 if TYPE_CHECKING:
     from pylog.archive.restore_report import RestoreReport
@@ -45,7 +46,7 @@ def restore(
     Args:
         url: URL or path of the archive.
         directory: The new directory: one that does not exist, is empty, or has an unfinished restore of the same archive.
-        topic: Restore only this topic. Can be repeated.
+        topic: Restore only this topic. May be repeated.
         as_of: Restore the archive as it was at this time, such as 2026-11-01T12:00 (UTC), or a duration before now, such as P1D.
         hollow: Leave the segments in the archive, which takes seconds for any size. The topics are tiered then.
         old: Path of the directory that was archived, if it still exists. Its log ends show what is missing.
@@ -104,7 +105,7 @@ def _rows(report: RestoreReport) -> list[dict[str, Any]]:
 
 
 def _print(report: RestoreReport) -> None:
-    print_line(f"restored {report.url} to {report.path}; not archived: {report.lost} offsets")
+    print_line(f"restored {report.url} to {report.path}; not archived: {counted(report.lost, 'offset')}")
     rows = _rows(report)
     if rows:
         print_table(_COLUMNS, rows)

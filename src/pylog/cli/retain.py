@@ -8,10 +8,11 @@ from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
 from pylog.cli.confirm import confirm
+from pylog.cli.exits import FAILED
 from pylog.cli.output import Column, print_json, print_line, print_table
-from pylog.cli.stores import chosen_topics, reading, writing
+from pylog.cli.stores import chosen_topics, each_answer, reading, writing
 from pylog.clock import SystemClock
-from pylog.text import size_text
+from pylog.text import counted, size_text
 
 if TYPE_CHECKING:
     from pylog.log.maintenance.trimming import Retained
@@ -36,11 +37,11 @@ def retain(
     dry_run: Flag = False,
     yes: Yes = False,
     json: Json = False,
-) -> None:
+) -> int | None:
     """Deletes the segments that the retention.ms, retention.bytes and retention.group of their topics no longer keep.
 
     pylog does not know the options that a broker gave its topics. It deletes nothing from a topic of a broker unless
-    `pylog config` sets its retention.
+    `pylog config` sets its retention. Exit code 1: a partition cannot be read, and keeps everything.
 
     Args:
         store: Path of the log directory. No broker may be running on it, except with --dry-run.
@@ -55,13 +56,14 @@ def retain(
     """
     now_ms = SystemClock().now_ms()
     with reading(store) as opened:
-        names = [each.name for each in chosen_topics(opened, topic or ())]
-        rows = [_row(each) for name in names for each in opened.retain(name, now_ms=now_ms, dry_run=True)]
+        keys = [(each.name, number) for each in chosen_topics(opened, topic or ()) for number in each.partition_ids]
+        found, unreadable = each_answer(keys, lambda key: opened.retain(*key, now_ms=now_ms, dry_run=True))
+    rows = [_row(plan) for plans in found for plan in plans]
     segments, size = sum(row["segments"] for row in rows), sum(row["bytes"] for row in rows)
     if not json:
         _show(rows)
     if rows and not dry_run:
-        confirm(f"This deletes {segments} segments ({size_text(size)}) permanently", yes=yes)
+        confirm(f"This deletes {counted(segments, 'segment')} ({size_text(size)}) permanently", yes=yes)
         with writing(store) as opened:
             for row in rows:
                 done = opened.retain(row["topic"], row["partition"], now_ms=now_ms)
@@ -69,7 +71,8 @@ def retain(
     if json:
         print_json({"executed": not dry_run, "partitions": rows})
     elif rows and not dry_run:
-        print_line(f"Deleted {sum(row['deleted'] for row in rows)} segments.")
+        print_line(f"Deleted {counted(sum(row['deleted'] for row in rows), 'segment')}.")
+    return FAILED if unreadable else None
 
 
 def _row(plan: Retained) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -11,8 +12,8 @@ from pylog.cli.app import CARE, Flag, Json, StorePath, command
 from pylog.cli.exits import FAILED, OK, CommandFailed, complain
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 from pylog.clock import SystemClock
-from pylog.errors import CorruptionError
-from pylog.text import size_text
+from pylog.errors import CorruptionError, PylogError
+from pylog.text import counted, size_text
 from pylog.times import time_text
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def stats(
 
     The command reads the headers of all batches. It estimates compression ratios from some batches of each codec, and counts all
     records of a batch at the batch's largest timestamp. The first event is the earliest first record of a batch; the last event
-    is the latest record. A segment's last append is the time of its records without a timestamp. Of a tiered topic it downloads
-    what only the archive has. Exit code 1: damaged parts, or what the archive did not give, were left out.
+    is the latest record. A segment's last append is the time of its records without a timestamp. For a tiered topic, it
+    downloads the segments that only the archive has. Exit code 1: parts that are damaged, or that the archive did not return,
+    were left out.
 
     Args:
         store: Path of the log directory, or of one partition's directory, or the URL of an archive. A broker may be running
@@ -94,7 +96,7 @@ def stats(
     missing = set(topic or ()) - {each.name for each in found}
     if missing:
         raise CommandFailed(f"{store} has no topic {min(missing)!r}")
-    complaints = list(_complaints(found))
+    complaints = [*_complaints(found), *_lost(store, found, topic or ())]
     names = {each.name for each in found}
     lags = [each for each in _lags(store, complaints) if each.topic in names] if html is not None or json else []
     if html is not None:
@@ -116,10 +118,28 @@ def _complaints(found: list[TopicStats]) -> Iterator[str]:
         if partition.error is not None:
             yield partition.error
         if partition.damaged:
-            first, count = partition.damaged[0], len(partition.damaged)
-            ranges = f"{count} ranges of bytes are" if count > 1 else "a range of bytes is"
-            message = f"{ranges} damaged, the first one at position {first.position} of {first.path}"
+            first, ranges = partition.damaged[0], counted(len(partition.damaged), "damaged range")
+            message = f"{ranges} of bytes, the first one at position {first.position} of {first.path}"
             yield f"{partition.directory}: {message}; run pylog verify"
+
+
+def _lost(store: str, found: list[TopicStats], wanted: Collection[str]) -> Iterator[str]:
+    """Yields a sentence for each partition of the topics whose directory was removed."""
+    from pylog.fs import OsFileSystem
+    from pylog.record.types import TopicPartition
+    from pylog.topics.checking import was_made
+    from pylog.topics.listing import find_topics
+    from pylog.urls import is_url
+
+    if is_url(store):
+        return
+    seen = {partition.key for topic in found for partition in topic.partitions}
+    with suppress(PylogError):  # the catalog is damaged: pylog verify reports it
+        for topic in find_topics(OsFileSystem(), store).values():
+            lacking = {TopicPartition(topic.name, number) for number in topic.partition_ids} - seen
+            for key in sorted(lacking) if not wanted or topic.name in wanted else ():
+                if was_made(OsFileSystem(), store, key):
+                    yield f"{key.topic}-{key.partition} is not counted: its directory is missing; run pylog verify"
 
 
 def _lags(store: str, complaints: list[str]) -> list[Lag]:
@@ -161,21 +181,19 @@ def _show(found: list[TopicStats], *, partitions: bool, segments: bool) -> None:
 
 
 def _show_pictures(topic: TopicStats) -> None:
-    counted = topic.stats
+    stats = topic.stats
     _show_bars(
         f"{topic.name}: records over event time",
-        [(time_text(span.start) or "", span.records) for span in counted.timeline.columns(_COLUMNS)],
+        [(time_text(span.start) or "", span.records) for span in stats.timeline.columns(_COLUMNS)],
     )
-    _show_bars(
-        f"{topic.name}: batches by size, mean {size_text(counted.batch_bytes.mean)}", _bars(counted.batch_bytes, size_text)
-    )
-    title = f"{topic.name}: batches by records, mean {counted.batch_records.mean:,.1f}"
-    _show_bars(title, _bars(counted.batch_records, lambda value: f"{value:.0f}"))
-    print_line(f"{topic.name}: idempotent producers: {_producers(counted)}")
-    if counted.keys is not None:
-        keys = counted.keys
+    _show_bars(f"{topic.name}: batches by size, mean {size_text(stats.batch_bytes.mean)}", _bars(stats.batch_bytes, size_text))
+    title = f"{topic.name}: batches by records, mean {stats.batch_records.mean:,.1f}"
+    _show_bars(title, _bars(stats.batch_records, lambda value: f"{value:.0f}"))
+    print_line(f"{topic.name}: idempotent producers: {_producers(stats)}")
+    if stats.keys is not None:
+        keys = stats.keys
         message = f"about {keys.estimate():,} distinct of {keys.keys:,}, {size_text(keys.size)}; "
-        message += f"{keys.nulls:,} records have no key"
+        message += f"without a key: {counted(keys.nulls, 'record', ',')}"
         print_line(f"{topic.name}: keys: {message}")
 
 

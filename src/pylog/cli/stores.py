@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pylog
 from pylog.cli.exits import CommandFailed
 from pylog.errors import GroupIdNotFoundError, PylogError, UnknownTopicOrPartitionError
+from pylog.text import printable
 
 if TYPE_CHECKING:
     from pylog.log.partition_log import PartitionLog
     from pylog.store import Store
     from pylog.topics.topic import Topic
+
+Answer = TypeVar("Answer")
+Key = TypeVar("Key")  # of a partition
 
 
 def reading(path: str) -> Store:
@@ -44,8 +48,9 @@ def writing(path: str, *, make: bool = False, **options: Any) -> Store:
     """
     from pylog.fs import OsFileSystem
 
-    if not make:
-        OsFileSystem().check_directory(path, write=True)
+    fs = OsFileSystem()
+    if not make or fs.exists(path):  # here, since a command has no option for the advice that `pylog.open` gives
+        fs.check_directory(path, write=True)
     return pylog.open(path, **options)
 
 
@@ -87,3 +92,40 @@ def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[
         with contextlib.suppress(*([] if named else [UnknownTopicOrPartitionError])):
             logs.append(manager.log(topic.name, number))
     return logs
+
+
+def answers_of(store: Store, topic: Topic, question: Callable[[PartitionLog], Answer]) -> tuple[list[Answer], list[int]]:
+    """Asks the logs of a topic; see `each_answer`."""
+    from pylog.store import manager_of
+
+    return each_answer(topic.partition_ids, lambda number: question(manager_of(store).log(topic.name, number)))
+
+
+def each_answer(partitions: Iterable[Key], question: Callable[[Key], Answer]) -> tuple[list[Answer], list[Key]]:
+    """Asks something of partitions that exist already. One that cannot be read is reported on stderr, and hides no other.
+
+    Returns:
+        The answers, and the partitions that cannot be read.
+    """
+    from pylog.cli.exits import complain
+
+    found: list[Answer] = []
+    unreadable: list[Key] = []
+    for partition in partitions:
+        try:
+            found.append(question(partition))
+        except UnknownTopicOrPartitionError:  # not created yet, or just deleted
+            continue
+        except PylogError as error:
+            unreadable.append(partition)
+            complain(str(error))
+    return found, unreadable
+
+
+def complain_of_losses(path: str, log: PartitionLog) -> None:
+    """Prints on stderr which records of a log are damaged or missing, as far as opening it has shown."""
+    from pylog.cli.exits import complain
+    from pylog.log.recovery.findings import losses_in
+
+    for finding in losses_in(log.recovery_report):
+        complain(f"{printable(finding.message)}; see pylog verify {path}")

@@ -11,7 +11,7 @@ from pylog.cli.app import CARE, Flag, Json, command
 from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK, complain
 from pylog.cli.output import Column, print_json, print_line, print_table
-from pylog.text import size_text
+from pylog.text import counted, size_text
 from pylog.times import milliseconds_of
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def sweep(
 ) -> int:
     """Deletes the objects of an archive that no manifest needs. Without --execute, only shows them.
 
-    These are left from crashes, from deleted records and topics, and from old versions of manifests. Other processes may archive,
-    read and restore meanwhile. Exit code 1: something was left alone because a document cannot be read.
+    They are left over from crashes, deleted records and topics, and old versions of manifests. Other processes may archive,
+    read and restore meanwhile. Exit code 1: some objects were kept because a document cannot be read.
 
     Args:
         url: URL or path of the archive.
@@ -73,5 +73,5 @@ def _print(found: SweepReport) -> None:
         complain(each)
     if found.objects:
         print_table(_COLUMNS, _rows(found))
-    counts = f"{len(found.objects)} objects, {size_text(found.bytes)}"
+    counts = f"{counted(len(found.objects), 'object')}, {size_text(found.bytes)}"
     print_line(f"{found.url}: deleted {counts}" if found.executed else f"{found.url}: --execute would delete {counts}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pylog.cli.output import Column, print_json, print_line, print_table
+from pylog.text import counted
 
 _COLUMNS: Final = (
     Column("partition", "number"),
@@ -20,7 +21,7 @@ class Tally:
     >>> tally = Tally("orders")
     >>> tally.add(0, range(5, 7))
     >>> str(tally)
-    '2 records were appended before, at offsets 5 to 6 of partition 0'
+    'appended before: 2 records, at offsets 5 to 6 of partition 0'
     """
 
     def __init__(self, topic: str) -> None:
@@ -47,13 +48,13 @@ class Tally:
         if not self._found:
             return "nothing was appended"
         ranges = [f"{row['first_offset']} to {row['last_offset']} of partition {row['partition']}" for row in self.rows()]
-        return f"{self.count} records were appended before, at offsets {', '.join(ranges)}"
+        return f"appended before: {counted(self.count, 'record')}, at offsets {', '.join(ranges)}"
 
     def report(self, *, json: bool) -> None:
         """Prints the counts."""
         if json:
             print_json({"topic": self.topic, "records": self.count, "partitions": self.rows()})
             return
-        print_line(f"Appended {self.count} record{'s' * (self.count != 1)} to {self.topic}.")
+        print_line(f"Appended {counted(self.count, 'record')} to {self.topic}.")
         if self.count:
             print_table(_COLUMNS, self.rows())

@@ -14,13 +14,13 @@ from pylog.cli.app import TRANSACTIONS, Flag, Json, StorePath, Yes, app, command
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, CommandFailed, UsageError, complain
 from pylog.cli.output import MISSING, Column, print_facts, print_json, print_line, print_table
-from pylog.cli.stores import reading, writing
+from pylog.cli.stores import chosen_topics, each_answer, reading, writing
 from pylog.errors import TransactionalIdNotFoundError
-from pylog.text import shown
+from pylog.text import counted, shown
 from pylog.times import rounded_duration_text, time_text
 
 if TYPE_CHECKING:
-    from pylog import TransactionAdmin
+    from pylog import Store, TransactionAdmin
     from pylog.transactions.described import OpenTransactionDescription, TransactionDescription
 
 transactions: Final = App(
@@ -177,7 +177,7 @@ def abort(
     Args:
         store: Path of the log directory. No broker may be running on it.
         transactional_id: The transactional id.
-        fence: The running program cannot use the id any more; only a new instance can.
+        fence: Bar the running program from the id too; only a new instance can use it.
         topic: Topic of a hanging transaction, which has no id.
         partition: Partition of that topic.
         start_offset: First offset of the hanging transaction in that partition.
@@ -271,7 +271,7 @@ def hanging(
         topic: Only this topic.
         partition: Only this partition of the topic.
         max_transaction_timeout: Only those whose producer has appended nothing for this number of minutes.
-        end: Abort them.
+        end: Abort the hanging transactions.
         yes: With --end, do not ask for confirmation.
         json: Print one JSON document.
 
@@ -282,18 +282,31 @@ def hanging(
     """
     idle_ms = int(max_transaction_timeout * 60_000)
     with reading(store) as opened:
-        found = opened.transactions.find_hanging(topic, partition, idle_ms=idle_ms)
+        found, complete = _found_hanging(opened, topic, partition, idle_ms)
     if not end or not found:
-        return _show_hanging(found, store, json=json)
+        return _show_hanging(found, store, json=json, complete=complete)
     aborted = ", ".join(f"offset {each.start_offset} of {_partition_of(each)}" for each in found)
-    confirm(f"This aborts {_counted(len(found))}: {aborted}", yes=yes)
+    confirm(f"This aborts {counted(len(found), 'hanging transaction')}: {aborted}", yes=yes)
     with writing(store) as opened:
         ended = opened.transactions.end_hanging(found)
     _show_ended(ended, json=json)
-    return None
+    return None if complete else FAILED
 
 
-def _show_hanging(found: list[OpenTransactionDescription], store: str, *, json: bool) -> int | None:
+def _found_hanging(
+    opened: Store, topic: str | None, partition: int | None, idle_ms: int
+) -> tuple[list[OpenTransactionDescription], bool]:
+    """Returns the hanging transactions, and whether all partitions can be read. One that cannot be read hides no other."""
+    find = opened.transactions.find_hanging
+    if partition is not None:
+        return find(topic, partition, idle_ms=idle_ms), True
+    chosen = chosen_topics(opened, () if topic is None else (topic,))
+    keys = [(each.name, number) for each in chosen for number in each.partition_ids]
+    found, unreadable = each_answer(keys, lambda key: find(*key, idle_ms=idle_ms))
+    return [one for each in found for one in each], not unreadable
+
+
+def _show_hanging(found: list[OpenTransactionDescription], store: str, *, json: bool, complete: bool) -> int | None:
     if json:
         print_json({"hanging": [_open_json(each) for each in found]})
     elif found:
@@ -302,9 +315,9 @@ def _show_hanging(found: list[OpenTransactionDescription], store: str, *, json: 
         ]
         print_table(_HANGING, rows)
         complain(f"they can be aborted: pylog transactions hanging {store} --end")
-    else:
+    elif complete:
         complain(f"no hanging transactions in {store}")
-    return FAILED if found else None
+    return FAILED if found or not complete else None
 
 
 def _show_ended(ended: list[OpenTransactionDescription], *, json: bool) -> None:
@@ -321,10 +334,6 @@ def _show_ended(ended: list[OpenTransactionDescription], *, json: bool) -> None:
 
 def _partition_of(found: OpenTransactionDescription) -> str:
     return f"{found.topic_partition.topic}-{found.topic_partition.partition}"
-
-
-def _counted(count: int) -> str:
-    return f"{count} hanging transaction{'s' * (count != 1)}"
 
 
 def _open_json(found: OpenTransactionDescription) -> dict[str, Any]:

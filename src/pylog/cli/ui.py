@@ -12,6 +12,7 @@ from pylog.cli.app import CARE, Flag, Json, StorePath, command
 from pylog.cli.exits import UsageError
 from pylog.cli.output import print_json, write_data
 from pylog.cli.stores import reading, writing
+from pylog.extras import install_command
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -39,13 +40,13 @@ def ui(
         store: Path of the log directory. A broker may be running on it.
         host: Address to listen on. One that other machines can reach needs --token.
         port: Port to listen on; 0 for any free one. Default: the first free one from 8055 on.
-        uds: Path of a Unix socket to listen on, in the place of an address, for a proxy on this machine. Only its owner may open
+        uds: Path of a Unix socket to listen on, instead of an address, for a proxy on this machine. Only its owner may open
             it.
         token: Token that requests must have. Default: a random one.
-        write: Let pages change the directory: set offsets of groups, delete groups, records and topics, abort transactions. Each
-            change is planned and confirmed, and opens the directory for writing only meanwhile.
-        hide_values: Show sizes in the place of values. Keys, headers' names, times and offsets stay. Values are not searched.
-        allow_host: Another name under which the pages may be asked for, such as that of a proxy. May be repeated.
+        write: Let pages change the directory: set offsets of groups, append records, delete groups, records and topics, abort
+            transactions. Each change is planned and confirmed, and opens the directory for writing only meanwhile.
+        hide_values: Show sizes instead of values. Keys, headers' names, times and offsets stay. Values are not searched.
+        allow_host: Another host name that requests may have, such as that of a proxy. May be repeated.
         json: Print the address as a JSON document.
 
     Examples:
@@ -55,12 +56,12 @@ def ui(
         pylog ui shop --uds /run/shop/ui.sock --allow-host ops.example
     """
     if uds is not None and (port is not None or host != _LOOPBACK):
-        raise UsageError("--uds is in the place of --host and --port; give one of them")
+        raise UsageError("--uds cannot be combined with --host or --port")
     try:
         from pylog.monitoring.measured import measures_of
         from pylog.ui.server import WindowServer
     except ModuleNotFoundError as error:
-        raise UsageError(f"the window requires {error.name}; install pylog with its extra: pip install 'pylogdb[ui]'") from error
+        raise UsageError(f"the window requires {error.name}; install it: {install_command('ui')}") from error
 
     to_write = partial(writing, store) if write else None
     with (

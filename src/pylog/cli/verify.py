@@ -8,6 +8,7 @@ from pylog.cli.app import CARE, Flag, Json, command
 from pylog.cli.buckets import DEFAULT_BUCKET, Bucket
 from pylog.cli.exits import FAILED, OK, UsageError, complain
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
+from pylog.text import counted, counts_text
 
 if TYPE_CHECKING:
     from pylog.tools.verify import Affected, Verification
@@ -36,7 +37,7 @@ def verify(
 ) -> int:
     """Reads all files and prints any damage, the offsets that are lost, and what to do next.
 
-    Of an archive (a URL), it checks that each object is there and has the right size.
+    For an archive (a URL), it checks that each object exists and has the right size.
 
     The command changes nothing and takes no lock. It works while a broker is running, and on read-only media. Exit codes: 0 no
     damage, 1 damage, 2 the command line is wrong, 3 something could not be read.
@@ -46,8 +47,8 @@ def verify(
             the URL of an archive: s3://bucket/prefix, gs://…, az://…, or file:///directory.
         records: Also parse each record, which decompresses all batches.
         rate_limit: Read at most this many megabytes per second.
-        deep: Of an archive: read all objects and compare their checksums.
-        orphans: Of an archive: list objects that no manifest names, as a crash leaves them.
+        deep: For an archive: read all objects and compare their checksums.
+        orphans: For an archive: list objects that no manifest names, as a crash leaves them.
         json: Print one JSON document with a verdict for each file.
 
     Examples:
@@ -94,18 +95,18 @@ def _verify_archive(url: str, bucket: Bucket, *, deep: bool, orphans: bool, json
         names = [each.key for each in found.orphans]
         print_json({**found._asdict(), "ok": found.ok, "findings": [each._asdict() for each in found.findings], "orphans": names})
         return OK if found.ok else FAILED
-    counts = f"{found.partitions} partitions, {found.segments} segments, {found.bytes} bytes"
+    counts = counts_text({"partition": found.partitions, "segment": found.segments, "byte": found.bytes})
     print_line(f"{'no damage found' if found.ok else 'damage found'}: {counts}")
     for each in found.findings:
         print_line(each.message)
     for orphan in found.orphans:
-        print_line(f"no manifest names {orphan.key}: {orphan.size} bytes")
+        print_line(f"no manifest names {orphan.key}: {counted(orphan.size, 'byte')}")
     return OK if found.ok else FAILED
 
 
 def _print(found: Verification) -> None:
     report = found.report
-    counts = f"{report.segments} segments, {report.batches} batches, {report.records} records, {report.bytes} bytes"
+    counts = counts_text({"segment": report.segments, "batch": report.batches, "record": report.records, "byte": report.bytes})
     print_line(f"{'no damage found' if found.ok else 'damage found'}: {counts}")
     if found.affected:
         print_line("")

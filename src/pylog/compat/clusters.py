@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from pylog.clock import Clock, SystemClock
-from pylog.config import Durability, OffsetsConfig
+from pylog.config import Durability, OffsetsConfig, TransactionsConfig
 from pylog.directory.topic_names import INTERNAL_TOPICS
 from pylog.errors import ClosedError, InvalidArgumentError, TopicAlreadyExistsError
-from pylog.fs import environment_variable, on_fork, path_of, process_id, rooted
+from pylog.fs import OsFileSystem, environment_variable, on_fork, path_of, process_id, rooted
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import offset_manager_of
@@ -26,6 +27,7 @@ from pylog.opening import open_store
 from pylog.producer.core import at_exit
 from pylog.store import Store, manager_of
 from pylog.testing.memory import MemoryFileSystem
+from pylog.topics.making import check_writable
 from pylog.topics.topic import Topic
 
 LOGGER = logging.getLogger("pylog.compat")
@@ -109,7 +111,9 @@ class Cluster:
     def check_process(self) -> None:
         """Raises ClosedError in a forked child: the store belongs to the parent."""
         if process_id() != self._pid:
-            raise ClosedError("this client was made before a fork, and its store belongs to the parent; make another client here")
+            raise ClosedError(
+                "this client was created before a fork, and its store belongs to the parent; create another client here"
+            )
 
     def topics(self) -> dict[str, Topic]:
         """Returns the topics by name."""
@@ -196,14 +200,15 @@ class _Clusters:
         if chosen is None:
             chosen = rooted(_DEFAULT)
             if chosen not in self._open:
-                LOGGER.warning(
-                    "topics are in %s: no directory was named; call pylog.compat.install(directory) or set %s", chosen, VARIABLE
-                )
+                advice = f"call pylog.compat.install(directory) or set {VARIABLE}"
+                warnings.warn(f"topics are in {chosen}: no directory was named; {advice}", UserWarning, stacklevel=4)
         return _directory(chosen)
 
     def _opened(self, name: str) -> Store:
         settings = self.settings
         if not name.startswith(MEMORY):
+            if settings.mode == "rw" and OsFileSystem().exists(name):
+                check_writable(OsFileSystem(), name, 'read it with pylog.compat.install(mode="r"), without a group')
             return open_store(
                 name,
                 settings.mode,
@@ -246,6 +251,18 @@ class _Clusters:
             self._memories.pop(name, None)
         if cluster is not None:
             cluster.store.close()
+
+
+def too_long_for_a_transaction(timeout_ms: int) -> str | None:
+    """Returns the message about a timeout that a broker refuses; None if the stores of clusters accept it.
+
+    Args:
+        timeout_ms: a producer's option, in milliseconds.
+    """
+    longest = TransactionsConfig().max_timeout_ms  # these stores are opened without a value of their own
+    if timeout_ms <= longest:
+        return None
+    return f"the transaction timeout of {timeout_ms} ms is longer than {longest} ms, the broker's transaction.max.timeout.ms"
 
 
 def is_open(store: Store) -> bool:

@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, Unpack
 
-from pylog.clock import Clock
+from pylog.clock import Clock, SystemClock
 from pylog.compat.clusters import CLUSTERS, MEMORY, Cluster, ClusterSettings
 from pylog.compat.installing import PACKAGES, installed, ours_by_name
 from pylog.config import CreateTopicArguments
-from pylog.errors import PylogError
 from pylog.store import Store
 from pylog.topics.topic import Topic
 
 _NUMBERS: Final = itertools.count(1)
 _A_THREAD_ENDS_S: Final = 5.0
+_NAP_S: Final = 0.0005
+_CLOCK: Final = SystemClock()
 
 
 class KafkaForTests:
@@ -114,28 +115,33 @@ def kafka_for_test(directory: str | None = None, clock: Clock | None = None, *, 
             yield KafkaForTests(name, CLUSTERS.of(None), clock)
     finally:
         CLUSTERS.settings = before
-        _close_what_is_open(name)
+        left = _close_what_is_open(name)
         CLUSTERS.forget(name)
     _check_threads(threads)
+    for message in left:  # last: a warning can be an error
+        warnings.warn(message, ResourceWarning, stacklevel=3)
 
 
-def _close_what_is_open(name: str) -> None:
+def _close_what_is_open(name: str) -> list[str]:
+    """Closes the clients that a test left open. Returns a message for each, and for each that failed."""
+    messages = []
     for client in CLUSTERS.clients_of(name):
         if client._closed:
             continue
-        kind = type(client).__name__
-        warnings.warn(f"{kind} {client.config['client_id']!r} was not closed by the test", ResourceWarning, stacklevel=3)
+        messages.append(f"{type(client).__name__} {client.config['client_id']!r} was not closed by the test")
         try:
             client._abandon()
-        except PylogError as error:
-            warnings.warn(f"closing it failed: {error}", ResourceWarning, stacklevel=3)
+        except Exception as error:  # noqa: BLE001 - also of the test's own serializers: the other clients are closed, too
+            messages.append(f"closing it failed: {error}")
+    return messages
 
 
 def _check_threads(before: set[threading.Thread]) -> None:
-    for thread in threading.enumerate():
-        if thread not in before and thread.name.startswith("pylog"):
-            thread.join(_A_THREAD_ENDS_S)
-            assert not thread.is_alive(), f"the thread {thread.name} is left of the test"
+    """Waits for the threads of a test. One that another thread starts at this moment is among them, and cannot be joined."""
+    deadline = _CLOCK.monotonic() + _A_THREAD_ENDS_S
+    while left := [each.name for each in threading.enumerate() if each not in before and each.name.startswith("pylog")]:
+        assert _CLOCK.monotonic() < deadline, f"threads are left of the test: {', '.join(left)}"
+        _CLOCK.sleep(_NAP_S)
 
 
 @contextmanager

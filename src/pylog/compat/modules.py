@@ -17,6 +17,7 @@ _KAFKA: Final = {  # kafka-python's module, after `kafka.`: ours, after `pylog.c
     "metrics": "metrics",
     "metrics.metric_name": "metrics",
     "metrics.kafka_metric": "metrics",
+    "metrics.metrics_reporter": "metrics",
     "serializer": "serializer",
     "serializer.abstract": "serializer",
     "serializer.default": "serializer",

@@ -29,14 +29,12 @@ from pylog.errors import (
 from pylog.fs import on_fork
 from pylog.groups import member
 from pylog.groups.member import GroupMember
-from pylog.groups.member_options import MemberOptions
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import CommitLogs, OffsetManager, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
-_LATEST: Final = "latest"
 LOGGER = logging.getLogger("pylog")
 _OF_A_LOG: Final = (  # that was deleted, perhaps during the check, or truncated
     UnknownTopicOrPartitionError,
@@ -87,22 +85,13 @@ class ConsumerAssignment:
         self._clock = clock
         self._around = around
         self._group = options.group_id
-        self._reads_new = options.auto_offset_reset == _LATEST
         self._watch = TopicsWatch(lambda: manager.topic_changes, options.heartbeat_interval_ms)  # for a pattern
         self._created: set[str] = set()  # matching topics that were created after `subscribe`
         self._names: frozenset[str] = frozenset()  # of the topics subscribed to
         self._said: frozenset[str] | None = None  # the names passed to the membership; None: pass them again
         self._turn = threading.Lock()  # held during calls of the member: the commit thread calls it too
         self._following = threading.Lock()  # held while events are applied and listeners run
-        self._member_options = MemberOptions(
-            client_id=options.client_id,
-            group_instance_id=options.group_instance_id,
-            session_timeout_ms=options.session_timeout_ms,
-            max_poll_interval_ms=options.max_poll_interval_ms,
-            heartbeat_interval_ms=options.heartbeat_interval_ms,
-            assignors=options.assignors,
-            commits_new_partitions=self._reads_new,
-        )
+        self._member_options = options.member
         self._left_out: frozenset[PartitionLike] = frozenset()  # of the last commit, to log each once
         self._membership: Membership | None = None
         self._event: member.RebalanceEvent | None = None  # kept until it is applied, so that an interrupt cannot lose it
@@ -167,7 +156,9 @@ class ConsumerAssignment:
     def _new_membership(self) -> Membership:
         if self._group is None:
             interval_ms = self._member_options.heartbeat_interval_ms
-            return StandaloneMembership(self._manager, self._clock, interval_ms, reads_new=self._reads_new)
+            return StandaloneMembership(
+                self._manager, self._clock, interval_ms, reads_new=self._member_options.commits_new_partitions
+            )
         return GroupMember(self._manager, self._offsets, self._group, self._member_options)
 
     @property

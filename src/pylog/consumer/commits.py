@@ -76,7 +76,7 @@ class _Pending:
     Attributes:
         offsets: the requested offsets; once the commit is complete, those that were committed.
         logs: the logs that the offsets are for.
-        chosen: as for `Assignment.commit`.
+        chosen: as for `ConsumerAssignment.commit`.
         identity: the membership at the time of the request.
     """
 
@@ -129,7 +129,7 @@ class _Mark:
 
 
 class Write(Protocol):
-    """Writes a commit; see `Assignment.commit`."""
+    """Writes a commit; see `ConsumerAssignment.commit`."""
 
     def __call__(
         self, offsets: Offsets, *, chosen: bool, logs: CommitLogs, identity: MemberIdentity | None = None

@@ -30,6 +30,7 @@ from pylog.log_manager import LogManager
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.record.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
+from pylog.text import counted
 
 
 class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
@@ -87,7 +88,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
 
     def __repr__(self) -> str:
         count = len(self._assignment.partitions)
-        return f"Consumer({self._manager.path!r}, group_id={self._options.group_id!r}, {count} partitions)"
+        return f"Consumer({self._manager.path!r}, group_id={self._options.group_id!r}, {counted(count, 'partition')})"
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +171,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
                 unknown.
             CorruptionError: the next records of a partition are damaged. `seek(error.partition, error.next_offset)` continues
                 after them.
+            ObjectStoreError: archived records of a tiered topic cannot be fetched. A later poll tries again.
             RecordDeserializationError: a deserializer raised; the position stays at that record.
             IllegalStateError: no topics and no partitions were chosen, or another thread is in a call.
             ClosedError: the consumer or its store is closed. WakeupError: `wakeup` was called.
@@ -452,7 +454,7 @@ class Consumer(FactoryMade, Generic[K, V], factory="Store.consumer"):
         if self._guard.closed or self._guard.forked:
             return
         if self._steps.are_under_way:
-            self._steps.put_off(partial(self.close, autocommit))
+            self._steps.defer(partial(self.close, autocommit))
             return
         entered = False
         try:

@@ -158,7 +158,7 @@ class ConsumerCore:
                 if self.assignment.is_manual:
                     self._raise_deleted(error)
                 self.assignment.keep_up()  # loses the old partitions and is assigned the new ones before it reads them
-                if self.steps.are_to_end or not self.reads:
+                if self.steps.has_deferred_call or not self.reads:
                     return []
         return []  # every topic was deleted: the membership will report it
 

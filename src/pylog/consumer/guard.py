@@ -75,7 +75,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
         self.check_open()
 
     def check_not_ended(self) -> None:
-        """Raises ClosedError if the consumer is closed, or another thread is closing it: its partitions may be gone."""
+        """Raises ClosedError if the consumer is closed, or another thread is closing it: it may own no partition any more."""
         if self.is_ended_elsewhere:
             raise ClosedError("the consumer or its store was closed by another thread; create another consumer")
         self.check_open()
@@ -113,11 +113,11 @@ class Steps:
         return self._guard.is_in_step and self._guard.is_mine
 
     @property
-    def are_to_end(self) -> bool:
+    def has_deferred_call(self) -> bool:
         """True if a call is deferred until the steps end."""
         return self._later is not None
 
-    def put_off(self, call: Callable[[], None]) -> None:
+    def defer(self, call: Callable[[], None]) -> None:
         """Defers a call until the steps end."""
         self._later = call
 

@@ -14,7 +14,9 @@ from pylog import limits
 from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
+from pylog.groups.member_options import MemberOptions
 from pylog.log.arguments import ISOLATIONS
+from pylog.offsets.arguments import checked_group
 from pylog.record.types import K, V
 from pylog.serializers import DeserializesRecords, RecordHeaders, calls_of, conversion_of
 from pylog.times import milliseconds_of
@@ -146,6 +148,9 @@ class ConsumerOptions:
         if self.consumer_timeout_ms is not None:
             object.__setattr__(self, "consumer_timeout_ms", checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms))
         ResetPolicy.of(self.auto_offset_reset)
+        if self.group_id is not None:
+            checked_group(self.group_id)
+        _ = self.member  # a member's options are refused here too, before anything is opened for them
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ConsumerOptions:
@@ -172,6 +177,19 @@ class ConsumerOptions:
         """The names in `partition_assignment_strategy`."""
         given = self.partition_assignment_strategy
         return (given,) if isinstance(given, str) else given
+
+    @property
+    def member(self) -> MemberOptions:
+        """How the consumer takes part in its group."""
+        return MemberOptions(
+            client_id=self.client_id,
+            group_instance_id=self.group_instance_id,
+            session_timeout_ms=self.session_timeout_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            assignors=self.assignors,
+            commits_new_partitions=self.auto_offset_reset == "latest",
+        )
 
 
 class ConsumerArguments(TypedDict, Generic[K, V], total=False):

@@ -335,7 +335,9 @@ class Logs:
         if known is None:
             known = self._known[partition] = current_log(self._manager, *partition)
         elif known.is_deleted or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
-            raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted and created again; its old positions do not apply")
+            raise UnknownTopicOrPartitionError(
+                f"{name(partition)} was deleted and created again; seek to a position in the new one"
+            )
         return known
 
     def known(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:

@@ -81,7 +81,7 @@ class Polling:
 
     def return_records(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
         """Moves the positions past the collected records: the second half of `poll`. An interrupt restores them."""
-        if not found or self._core.steps.are_to_end:  # even if a listener has closed the consumer
+        if not found or self._core.steps.has_deferred_call:  # even if a listener has closed the consumer
             return {}
         with self._core.guard:
             before = _spots(found)
@@ -101,7 +101,7 @@ class Polling:
         return self._collect(timeout, strict or self._core.options.max_poll_records, self.take_records, only)
 
     def _returned(self, found: list[PartitionRecords]) -> dict[TopicPartition, Any]:
-        if self._core.steps.are_to_end:  # even if a listener has closed the consumer
+        if self._core.steps.has_deferred_call:  # even if a listener has closed the consumer
             return {}
         return {assigned.partition: fetched.records for assigned, fetched in _moved(found)}
 
@@ -112,7 +112,7 @@ class Polling:
         while True:
             core.check_woken()
             core.keep_up()
-            if core.steps.are_to_end or not core.reads:  # a listener or a callback has ended it
+            if core.steps.has_deferred_call or not core.reads:  # a listener or a callback has ended it
                 return []
             found = core.take(count, how, only)
             if any(len(fetched.records) for _, fetched in found):

@@ -34,7 +34,7 @@ class StandaloneMembership:
 
     Args:
         manager, clock: the consumer's.
-        interval_ms: how often topics are listed, in milliseconds; at most every 500.
+        interval_ms: milliseconds between two listings of the topics, 500 at most.
         reads_new: true to read a partition that is created while the consumer runs from its first record.
 
     Attributes:

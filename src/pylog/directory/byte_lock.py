@@ -134,7 +134,7 @@ class ByteLock:
             return False
         finally:
             if queue is not None:
-                queue.let_go()  # also after an interrupt that came as it was taken
+                queue.release()  # also after an interrupt that came as it was taken
 
     def _take_turns(self, wait: bool, now: float) -> None:
         """Lets another process that waits take the byte first. `wait` is false for a caller that must not wait."""
@@ -170,7 +170,7 @@ class ByteLock:
         self.session = 0
         try:
             if self._byte is not None:
-                self._byte.let_go()
+                self._byte.release()
         except (ClosedError, StorageFailedError):
             pass  # by a fork, or by `Store.close` after its longest wait: this process no longer holds the lock
         self._mutex.release()

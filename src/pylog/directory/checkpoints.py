@@ -16,6 +16,7 @@ from pylog import limits, trace
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileKind, FileSystem, at_most, join, write_atomically
 from pylog.record.types import TopicPartition
+from pylog.text import counted
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -70,7 +71,7 @@ def entries_of(data: bytes) -> list[str]:
     if checked_number(version, limits.INT32_MAX) != 0:
         raise ValueError(f"version {version} is unknown")
     if checked_number(count, limits.INT32_MAX) != len(entries):
-        raise ValueError(f"it has {len(entries)} entries instead of {count}")
+        raise ValueError(f"it has {counted(len(entries), 'entry')} instead of {count}")
     return entries
 
 

@@ -6,7 +6,7 @@ Format and rules: storage-format 3.4.1, 6.13. Each leader of a partition has an 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -120,7 +120,7 @@ EPOCHS: Final = FileKind(
     "a leader epoch checkpoint",
     parse_epochs,
     at_most(limits.MAX_CHECKPOINT_BYTES),
-    "remove it, and it is made again from the batches, unless a broker needs it",
+    "remove it, and it is created again from the batches, unless a broker needs it",
 )
 
 
@@ -140,6 +140,22 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
     return None if data is None else EPOCHS.parsed(data, path)
+
+
+def tiered_log_start(recorded: int | None, epochs: Sequence[EpochEntry] | None) -> int | None:
+    """Returns the log start offset of a log with remote segments; None if nothing tells it.
+
+    A running broker that deletes remote segments raises the first leader epoch's offset at once, its checkpoint within a minute.
+
+    Args:
+        recorded: the offset in the checkpoint of log starts; None if it has none.
+        epochs: the leader epochs, ascending; None if they are not known.
+
+    >>> tiered_log_start(0, [EpochEntry(3, 42)]), tiered_log_start(50, [EpochEntry(3, 42)]), tiered_log_start(None, None)
+    (42, 50, None)
+    """
+    known = [offset for offset in (recorded, epochs[0].start_offset if epochs else None) if offset is not None]
+    return max(known, default=None)
 
 
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> None:

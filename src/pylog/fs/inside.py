@@ -29,11 +29,11 @@ def inside(directory: str, name: str, source: str) -> str:
     >>> inside("/d", "../other", "/d/query.json")
     Traceback (most recent call last):
         ...
-    pylog.errors.CorruptionError: /d/query.json names '../other', which is no file of /d; nothing was read or written there
+    pylog.errors.CorruptionError: /d/query.json names '../other', which is not a file of /d; nothing was read or written there
     """
     if not _is_name(name):
         shown = ascii(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
-        message = f"{source} names {shown}, which is no file of {directory}; nothing was read or written there"
+        message = f"{source} names {shown}, which is not a file of {directory}; nothing was read or written there"
         raise CorruptionError(message, path=source)
     return os.path.join(directory, name)
 

@@ -55,7 +55,7 @@ class FileKind(Generic[P, T]):
 
         Raises:
             CorruptionError, UnsupportedFormatError: the parser refuses the bytes.
-            StorageFailedError: the process has not enough memory for them.
+            StorageFailedError: the process does not have enough memory for them.
         """
         try:
             return self.parse(data, path, *more, **named)
@@ -162,5 +162,5 @@ def at_most(limit: int) -> Callable[[int], int]:
 
 
 def _no_memory(path: str) -> StorageFailedError:
-    message = f"the process has not enough memory for {path}; close other programs, or raise its limit"
+    message = f"the process does not have enough memory for {path}; close other programs, or raise its limit"
     return StorageFailedError(message, path=path, errno=errno.ENOMEM)

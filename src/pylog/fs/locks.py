@@ -246,7 +246,7 @@ class OsLockByte:
             return False
         return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unlocks the byte."""
         file = self._file
         try:

@@ -25,7 +25,7 @@ _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Mapping:
-    """A whole file in memory, read-only. It is unmapped when the last array that shows it is gone.
+    """A whole file in memory, read-only. It is unmapped when the last array that shows it is collected.
 
     Args:
         descriptor: the file's descriptor; it may be closed afterwards.

@@ -6,7 +6,7 @@ writing. A sealed segment of a store that is open for writing is mapped, which n
 number of a process's mappings is limited, too (`vm.max_map_count`).
 
 Every call that makes a descriptor goes through `opening`. If the system refuses it one, all files that are kept open are released
-and the call is made again.
+and the call is repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def limit() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else min(soft, _MOST)
 
 
-class Owner(Protocol):
+class FileOwner(Protocol):
     """An object that keeps a file open until it is asked to release it."""
 
     def release(self) -> bool:
@@ -58,25 +58,25 @@ class OpenFiles:
 
     def __init__(self, bound: Callable[[], int]) -> None:
         self._bound = bound
-        self._open: OrderedDict[int, weakref.ref[Owner]] = OrderedDict()
+        self._open: OrderedDict[int, weakref.ref[FileOwner]] = OrderedDict()
         self._guard = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, owner: Owner) -> None:
+    def opened(self, owner: FileOwner) -> None:
         """Adds an owner that has opened its file."""
         self._add(owner)
         excess = len(self._open) - self._bound()
         if excess > 0:
             self.release(excess, but=owner)
 
-    def closed(self, owner: Owner) -> None:
+    def closed(self, owner: FileOwner) -> None:
         """Removes an owner that has closed its file."""
         with self._guard:
             self._open.pop(id(owner), None)
 
-    def release(self, count: int | None = None, *, but: Owner | None = None) -> None:
+    def release(self, count: int | None = None, *, but: FileOwner | None = None) -> None:
         """Releases owners, those first that opened first. An owner that cannot release now stays, and the next one is asked.
 
         Args:
@@ -93,17 +93,17 @@ class OpenFiles:
             else:
                 wanted -= 1
 
-    def _next_to_release(self) -> Owner | None:
+    def _next_to_release(self) -> FileOwner | None:
         """Takes out the owner that opened first; None if it does not exist any more."""
         with self._guard:
             return self._open.popitem(last=False)[1]() if self._open else None
 
-    def _add(self, owner: Owner) -> None:
+    def _add(self, owner: FileOwner) -> None:
         with self._guard:
             self._open.pop(id(owner), None)
             self._open[id(owner)] = weakref.ref(owner, partial(self._dropped, id(owner)))
 
-    def _dropped(self, key: int, dead: weakref.ref[Owner]) -> None:
+    def _dropped(self, key: int, dead: weakref.ref[FileOwner]) -> None:
         """Removes an owner that was collected without `closed`."""
         with self._guard:
             if self._open.get(key) is dead:
@@ -115,7 +115,7 @@ class OpenFiles:
         self._open = OrderedDict()
 
 
-def _released(owner: Owner) -> bool:
+def _released(owner: FileOwner) -> bool:
     try:
         return owner.release()
     except PylogError:  # its own store reports that to its next caller; this caller only needs a descriptor

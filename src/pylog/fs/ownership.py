@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import stat
 from typing import Final
 
@@ -22,6 +23,19 @@ DIRECTORY_MODE: Final = 0o777
 _ROOT: Final = 0
 _NEW: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def whose(path: str) -> str:
+    """Returns the owner and mode of a path, and this process's user, for an error about permissions; empty if it is missing."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    try:
+        owner = f"{pwd.getpwuid(found.st_uid).pw_name}'s (uid {found.st_uid}"
+    except KeyError:
+        owner = f"another user's (uid {found.st_uid}"
+    return f": it is {owner}, {stat.S_IMODE(found.st_mode):04o}), this process is uid {os.geteuid()}"
 
 
 def create_file(path: str, access: int) -> int:

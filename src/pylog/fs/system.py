@@ -23,7 +23,7 @@ from pylog.fs.locks import OsDirectoryLock, OsLockFile
 from pylog.fs.mapping import Mapping, array_of
 from pylog.fs.open_files import advice, opening
 from pylog.fs.processes import boot_id
-from pylog.fs.protocols import Bytes, DirectoryEntry, Vouched
+from pylog.fs.protocols import NAMES_ONLY, Bytes, DirectoryEntry, Vouched
 
 _Fields = tuple[str, bool, bool, int, int, bool, int, Vouched | None]  # of a directory entry, in their order
 _entry: Callable[[_Fields], DirectoryEntry] = functools.partial(tuple.__new__, DirectoryEntry)  # at half the cost
@@ -203,6 +203,9 @@ def _no_directory(path: str) -> NotALogDirectoryError:
     if os.path.islink(path):
         message = f"{path} is a symbolic link that leads to no directory; mount or restore that, or remove it"
         return NotALogDirectoryError(message, path=path)
+    if "://" in path:
+        message = f"{path} is a URL, and this needs a directory; pylog restore makes one from an archive"
+        return NotALogDirectoryError(message, path=path)
     return NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
 
 
@@ -269,7 +272,8 @@ class OsFileSystem:
         """
         found: list[_Fields] = []
         add = found.append
-        with reported("list", path), _directory(path) as descriptor, opening(os.scandir, descriptor) as entries:
+        directory = contextlib.nullcontext(path) if sizes == NAMES_ONLY else _directory(path)
+        with reported("list", path), directory as opened, opening(os.scandir, opened) as entries:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
@@ -390,11 +394,11 @@ class OsFileSystem:
             if not os.path.isdir(path):  # another process has just removed it
                 raise _no_directory(path)
             if write and system_info.is_read_only(path):
-                problem = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
+                problem = f"{path} is on a read-only file system; mount it for writing"
                 raise NotALogDirectoryError(problem, path=path)
             verb = "read and write" if write else "read"
-            hint = 'open it with mode="r", or ' if write and os.access(path, os.R_OK | os.X_OK) else ""
-            raise NotALogDirectoryError(f"no permission to {verb} {path}; {hint}ask its owner for access", path=path)
+            problem = f"no permission to {verb} {path}{ownership.whose(path)}"
+            raise NotALogDirectoryError(f"{problem}; ask its owner for access", path=path)
 
     def open_locks(self, path: str) -> OsLockFile:
         """Opens a file for locks on its bytes, and creates it if it is missing."""

@@ -13,6 +13,7 @@ from pylog.groups.assignors import ASSIGNORS, choose
 from pylog.groups.state import GroupState, Member, PartitionSet, Topics
 from pylog.groups.types import Subscriber
 from pylog.record.types import TopicPartition
+from pylog.text import counted
 
 CONSUMERS = "consumer"  # the classic protocol's name for them
 
@@ -57,7 +58,8 @@ def join(
 def _check_consumers(state: GroupState) -> None:
     if state.classic and state.members and state.protocol_type != CONSUMERS:
         raise InconsistentGroupProtocolError(
-            f"the group has {len(state.members)} members of kind {state.protocol_type!r}, not consumers; use another group"
+            f"the group has {counted(len(state.members), 'member')} of kind {state.protocol_type!r}, not consumers; "
+            "use another group"
         )
 
 
@@ -81,7 +83,7 @@ def subscribe(state: GroupState, member_id: str, topics: frozenset[str], availab
     return _shared_out(state, {**state.members, member_id: me._replace(topics=topics)}, available)
 
 
-def look_at_topics(state: GroupState, available: Topics) -> GroupState:
+def refresh_topics(state: GroupState, available: Topics) -> GroupState:
     """Assigns partitions again if topics were created or deleted, or have new partitions."""
     return _shared_out(state, state.members, available) if topics_changed(state, available) else state
 
@@ -191,7 +193,7 @@ def _wanted(members: Mapping[str, Member], available: Topics) -> Topics:
 def _shared_out(state: GroupState, members: Mapping[str, Member], available: Topics) -> GroupState:
     """Returns the group in its next epoch, with new targets."""
     wanted = _wanted(members, available)
-    kept = {member_id: _without_gone_topics(state, member, available) for member_id, member in members.items()}
+    kept = {member_id: _without_deleted_topics(state, member, available) for member_id, member in members.items()}
     targets = {}
     if kept:
         assign = ASSIGNORS[choose([kept[member_id].assignors for member_id in sorted(kept)])]
@@ -205,7 +207,7 @@ def _shared_out(state: GroupState, members: Mapping[str, Member], available: Top
     return _with_members(after, {member_id: each._replace(target=targets[member_id]) for member_id, each in kept.items()})
 
 
-def _without_gone_topics(state: GroupState, member: Member, available: Topics) -> Member:
+def _without_deleted_topics(state: GroupState, member: Member, available: Topics) -> Member:
     """Drops partitions of deleted topics: they have no owner, even if a new topic has the name."""
 
     def exists(partition: TopicPartition) -> bool:

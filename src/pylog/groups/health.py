@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pylog.groups.rates import Speed, catch_up_seconds, speed_of, trend_of
 from pylog.record.types import TopicPartition
+from pylog.text import counted
 from pylog.times import time_text
 
 DEFAULT_WINDOW_MS: Final = 600_000
@@ -28,7 +29,7 @@ class Verdict(enum.StrEnum):
     `DOOMED`: retention deletes records before the group reads them at its speed. `REWIND`: its offset went back and has not come
     back. `STALL`: its members live, but its offset does not move. `STOP`: it has no members and commits nothing. `ERR`: one of
     Burrow's errors, for a group. `DAMAGED`: its next record is in a damaged part of the log. `LOST`: its offset is outside of the
-    log, because retention was faster, or the log was truncated.
+    log, because retention was faster, or the log was truncated; or files of the log are missing.
     """
 
     OK = "OK"
@@ -123,6 +124,8 @@ class PartitionFacts:
         has_member: true if a living member reads the partition.
         damage: why the first unread record cannot be read; None if it can.
         segment: has the first unread record, and may be deleted by retention; None if it will not be.
+        loss: why records from the committed offset on are missing from the log; None if none are, as far as that is known.
+        opens: false if the log cannot be opened. Its start and end are not known then, and are given as the committed offset.
     """
 
     partition: TopicPartition
@@ -137,16 +140,18 @@ class PartitionFacts:
     has_member: bool = False
     damage: str | None = None
     segment: UnreadSegment | None = None
+    loss: str | None = None
+    opens: bool = True
 
     @property
     def lag(self) -> int:
-        """The offsets between the committed offset and the log's end, at least 0."""
-        return max(0, self.end_offset - self.offset)
+        """The log's end less the committed offset, as in Kafka's tools; negative for an offset past the end."""
+        return self.end_offset - self.offset
 
     @property
     def is_read(self) -> bool:
         """True if no record is left to read; only markers of transactions may be."""
-        return self.lag == 0 or self.lag_records == 0
+        return self.opens and (self.lag <= 0 or self.lag_records == 0)
 
 
 class Course(NamedTuple):
@@ -178,9 +183,10 @@ class PartitionHealth:
         verdict: see `Verdict`.
         why: a sentence.
         offset: the committed offset.
-        lag: offsets between the committed offset and the log's end, as Kafka's tools report it; at least 0.
+        lag: the log's end less the committed offset, as Kafka's tools report it; negative for an offset past the end. None if
+            the log cannot be opened.
         lag_records: unread records, exact: markers and gaps are not counted. None if there are too many to count.
-        lag_seconds: the age of the first unread record; 0 if there is none, None if it has no timestamp.
+        lag_seconds: the age of the first unread record; 0 if there is none, None if it has no timestamp or cannot be read.
         trend: `"rising"`, `"falling"` or `"steady"`: how `lag_seconds` has moved over the window.
         rate: offsets that the group consumed per second over the window; None with fewer than two commits.
         catch_up_seconds: until the group has read everything, at its speed less the producers'; 0 if it has, None if it does not
@@ -194,7 +200,7 @@ class PartitionHealth:
     verdict: Verdict
     why: str
     offset: int
-    lag: int
+    lag: int | None
     lag_records: int | None
     lag_seconds: float | None
     trend: str
@@ -270,7 +276,7 @@ def result(facts: PartitionFacts, verdict: Verdict, why: str, course: Course) ->
         verdict,
         why,
         facts.offset,
-        facts.lag,
+        facts.lag if facts.opens else None,
         0 if is_read else facts.lag_records,
         0.0 if is_read else seconds(facts.lag_ms),
         "rising" if verdict in _STANDING and not is_read else course.trend,
@@ -302,7 +308,7 @@ def _since(commits: Sequence[PastCommit]) -> int:
 
 def _verdict(facts: PartitionFacts, course: Course, now_ms: int, window_ms: int) -> tuple[Verdict, str]:
     """Returns the first verdict whose rule applies, and the reason."""
-    outside = _outside(facts)
+    outside = outside_of_log(facts)
     if outside is not None:
         return Verdict.LOST, outside
     if facts.damage is not None:
@@ -319,9 +325,11 @@ def _verdict(facts: PartitionFacts, course: Course, now_ms: int, window_ms: int)
     )
 
 
-def _outside(facts: PartitionFacts) -> str | None:
-    """Returns why the committed offset is outside of the log; None if it is inside."""
+def outside_of_log(facts: PartitionFacts) -> str | None:
+    """Returns why the log does not have the records from the committed offset on; None if it has them."""
     offset, start, end = facts.offset, facts.start_offset, facts.end_offset
+    if facts.loss is not None:
+        return f"records are missing: {facts.loss}"
     if offset < start:
         return f"offsets {offset} to {start - 1} were deleted before the group read them"
     if offset > end:
@@ -340,7 +348,7 @@ def _silent(facts: PartitionFacts, now_ms: int) -> tuple[Verdict, str] | None:
         return None
     if facts.lag_ms is not None and facts.lag_ms <= LEAST_SILENCE_MS:
         return None
-    said = f"no commit since {time_text(last)} ({_span(silence)}), while {_unread(facts)} wait at offset {facts.offset}"
+    said = f"no commit since {time_text(last)} ({_span(silence)}), with {_unread(facts)} unread at offset {facts.offset}"
     return (
         (Verdict.STALL, f"{said}; a member reads the partition")
         if facts.has_member
@@ -366,7 +374,7 @@ def _stalled(facts: PartitionFacts) -> tuple[Verdict, str] | None:
         return None
     if any(facts.lag_at(each) == 0 for each in recent):  # it had read everything meanwhile
         return None
-    return Verdict.STALL, f"{len(recent)} commits in {_span(span)} all have offset {facts.offset}, while {_unread(facts)} wait"
+    return Verdict.STALL, f"{len(recent)} commits in {_span(span)} all have offset {facts.offset}, with {_unread(facts)} unread"
 
 
 def _doomed(facts: PartitionFacts, course: Course) -> tuple[Verdict, str] | None:
@@ -400,7 +408,7 @@ def _recent(commits: Sequence[PastCommit]) -> Sequence[PastCommit]:
 
 def _unread(facts: PartitionFacts) -> str:
     count, noun = (facts.lag, "offset") if facts.lag_records is None else (facts.lag_records, "record")
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return counted(count, noun)
 
 
 def _span(milliseconds: float) -> str:

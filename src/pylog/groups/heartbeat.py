@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from pylog.background import LOGGER, Background, Failures
 from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
+from pylog.fs import Gate
 from pylog.groups.liveness import FailureDetector, LivenessVerdict
 from pylog.groups.members_file import MembersFile
 from pylog.groups.state import Member
@@ -19,6 +21,7 @@ class Heartbeat:
     Args:
         file: with a slot for this member.
         heartbeat_s: seconds between two heartbeats.
+        gate: the store's. Each write is inside it, so that none comes after the store was closed.
         check_open: raises if the store is closed or the log was deleted, which ends the heartbeats.
         detector: the member's failure detector, kept over all attempts to join.
         failures: collects errors of the thread.
@@ -28,11 +31,13 @@ class Heartbeat:
         self,
         file: MembersFile,
         heartbeat_s: float,
+        gate: Gate,
         check_open: Callable[[], None],
         detector: FailureDetector,
         failures: Failures,
     ) -> None:
         self._file = file
+        self._gate = gate
         self._check_open = check_open
         self._detector = detector
         self._pause = heartbeat_s / _WRITES_A_HEARTBEAT
@@ -49,7 +54,8 @@ class Heartbeat:
         if self._is_over():
             self.end()
         else:
-            self._file.beat()
+            with suppress(ClosedError), self._gate:  # the next heartbeat ends it
+                self._file.beat()
 
     def _is_over(self) -> bool:
         try:
@@ -57,14 +63,19 @@ class Heartbeat:
         except (ClosedError, UnknownTopicOrPartitionError):
             return True
         except PylogError as error:  # the process lives; its next poll raises the log's error
-            LOGGER.debug("while a member shows that it lives: %s", error)
+            LOGGER.debug("while a heartbeat was written: %s", error)
         return self._forgotten
 
     def polled(self, now: float) -> None:
-        """Counts a poll, unless one was counted just before. `now` is the member's own clock, in seconds."""
+        """Counts a poll, unless one was counted just before. `now` is the member's own clock, in seconds.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
         if now >= self._next_write:
             self._next_write = now + self._pause
-            self._file.beat(polled=True)
+            with self._gate:
+                self._file.beat(polled=True)
 
     def judge(self, others: Iterable[Member], now: float) -> LivenessVerdict:
         """Judges the other members, given a state that was read before. Cost: one read, and 1 µs for each slot."""
@@ -80,6 +91,6 @@ class Heartbeat:
         self._forgotten = True
 
     def end(self) -> None:
-        """Releases the slot: other members see at once that the member has gone."""
+        """Releases the slot: other members see at once that the member has left."""
         self._file.close()
         self._background.end()

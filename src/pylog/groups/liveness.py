@@ -48,13 +48,13 @@ class LivenessVerdict(NamedTuple):
 
 @dataclass(slots=True)
 class _SlotSeen:
-    """The seconds for which a member's counters have stood still, and for which it has had no process."""
+    """The seconds for which a member's counters have stood still, and for which its slot has been unlocked."""
 
     beats: int
     polls: int
     beats_for: float = 0.0
     polls_for: float = 0.0
-    gone_for: float = 0.0
+    dead_for: float = 0.0
 
 
 def living_members(members: Iterable[str], slots: Iterable[MemberSlot]) -> set[str]:
@@ -76,7 +76,7 @@ class FailureDetector:
     def __init__(self, heartbeat_s: float) -> None:
         self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # reads are no more frequent than either
         self._seen: dict[str, _SlotSeen] = {}
-        self._looked: float | None = None
+        self._checked_at: float | None = None
         self.reasons: dict[str, str] = {}
 
     def judge(self, members: Iterable[Member], slots: Sequence[MemberSlot], now: float) -> LivenessVerdict:
@@ -87,8 +87,8 @@ class FailureDetector:
             slots: all slots of the file.
             now: the observer's own clock, in seconds.
         """
-        gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
-        self._looked = now
+        gap = 0.0 if self._checked_at is None else min(now - self._checked_at, self._longest_gap)
+        self._checked_at = now
         by_name = {slot.member_id: slot for slot in slots if slot.member_id is not None}
         obscure = any(
             slot.locked and slot.member_id is None for slot in slots
@@ -101,7 +101,7 @@ class FailureDetector:
             if slot is None:
                 if not obscure:
                     dead.add(member.member_id)
-                    expired[member.member_id] = "its process is gone"
+                    expired[member.member_id] = "its process has ended"
                 continue
             seen = self._seen[member.member_id] = _updated(before.get(member.member_id), slot, gap)
             if not slot.locked:
@@ -121,7 +121,7 @@ def _updated(seen: _SlotSeen | None, slot: MemberSlot, gap: float) -> _SlotSeen:
         slot.polls,
         seen.beats_for + gap if slot.beats == seen.beats else 0.0,
         seen.polls_for + gap if slot.polls == seen.polls else 0.0,
-        seen.gone_for + gap if not slot.locked else 0.0,
+        seen.dead_for + gap if not slot.locked else 0.0,
     )
 
 
@@ -130,10 +130,10 @@ def _why_over(member: Member, slot: MemberSlot, seen: _SlotSeen) -> str | None:
     session_s = slot.session_timeout_ms / 1000
     if not slot.locked:
         if member.instance_id is None:
-            return "its process is gone"
+            return "its process has ended"
         return (
             f"its process did not return within session_timeout_ms={slot.session_timeout_ms}"
-            if seen.gone_for >= session_s
+            if seen.dead_for >= session_s
             else None
         )
     if seen.beats_for >= session_s:

@@ -86,9 +86,10 @@ class GroupMember:
 
     >>> import pylog, tempfile
     >>> from pylog.offsets.store import offset_manager_of
+    >>> from pylog.store import manager_of
     >>> store = pylog.open(tempfile.mkdtemp())
     >>> _ = store.create_topic("orders", partition_count=2)
-    >>> one, two = (GroupMember(store._manager, offset_manager_of(store.offsets), "billing") for _ in range(2))
+    >>> one, two = (GroupMember(manager_of(store), offset_manager_of(store.offsets), "billing") for _ in range(2))
     >>> one.subscribe(["orders"])
     >>> len(one.poll().partitions)
     2
@@ -100,8 +101,7 @@ class GroupMember:
     >>> one.acknowledge_revocation(revoke.partitions)
     >>> [each.offset for each in two.poll().partitions.values()]
     [0]
-    >>> one.leave(), two.leave(), store.close()
-    (None, None, None)
+    >>> _ = one.leave(), two.leave(), store.close()
     """
 
     def __init__(self, manager: LogManager, offsets: OffsetManager, group: str, options: MemberOptions | None = None) -> None:
@@ -286,11 +286,11 @@ class GroupMember:
         return self._turn(partition, decide)
 
     def _appeared(self, partition: OffsetsPartition) -> Heartbeat:
-        file = _claimed(partition, self._offsets.fs, self._member_id, self._options)
-        options = self._options
-        heartbeat = Heartbeat(
-            file, options.heartbeat_interval_ms / 1000, partition.check_open, self._detector, self._manager.failures
-        )
+        options, manager = self._options, self._manager
+        with manager.gate:  # a slot is written: `close` waits for it
+            file = _claimed(partition, self._offsets.fs, self._member_id, options)
+        interval_s = options.heartbeat_interval_ms / 1000
+        heartbeat = Heartbeat(file, interval_s, manager.gate, partition.check_open, self._detector, manager.failures)
         weakref.finalize(self, heartbeat.forget).atexit = False
         return heartbeat
 
@@ -332,7 +332,7 @@ class GroupMember:
     def _in_order(self, state: GroupState, heartbeat: Heartbeat, now: float) -> GroupState:
         """Checks everything again under the lock: a member may have returned, or another observer may have removed it."""
         expired = heartbeat.judge(_others(state, self._member_id), now).expired
-        return decisions.look_at_topics(decisions.remove(state, expired, self._records.available), self._records.available)
+        return decisions.refresh_topics(decisions.remove(state, expired, self._records.available), self._records.available)
 
     def expire_topics(self) -> None:
         """Makes the next `poll` list the topics, because the caller found that one of them was deleted."""

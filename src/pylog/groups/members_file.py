@@ -70,7 +70,7 @@ class MembersFile:
     def _read(self, first: int, count: int) -> bytes:
         return self._file.read(count * SLOT_BYTES, first * SLOT_BYTES)
 
-    # ---- its own slot--------------------------------------------------------------------------------------------------------
+    # ---- its own slot -------------------------------------------------------------------------------------------------------
 
     def claim(self, member_id: str, session_timeout_ms: int, max_poll_interval_ms: int, is_member: Callable[[str], bool]) -> None:
         """Locks a slot, then writes it. The member may join only after this; other members would find it dead before.

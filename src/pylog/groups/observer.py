@@ -38,6 +38,7 @@ from pylog.groups.health import (
     PastCommit,
     course_of,
     judged,
+    outside_of_log,
     result,
     worst,
 )
@@ -46,7 +47,7 @@ from pylog.groups.liveness import living_members
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.groups.state import topic_info
 from pylog.groups.unread import Budget, First, UnreadRecords, unread_segment
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.offsets.offset_manager import GroupView, OffsetManager
 from pylog.offsets.schema import OFFSETS_TOPIC, format_partition_key
 from pylog.record.types import OffsetAndMetadata, TopicPartition
@@ -144,7 +145,7 @@ class GroupObserver:
             else:
                 return found
         self._unread.pop(partition, None)
-        found = self._unread[partition] = UnreadRecords(self._manager.log(*partition))
+        found = self._unread[partition] = UnreadRecords(current_log(self._manager, *partition))
         return found
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
@@ -281,7 +282,8 @@ class GroupObserver:
         start = state.start_offset if state.remote_start is None else state.remote_start
         if not state.start_offset <= offset < state.end_offset:
             lag_ms = None if offset < state.start_offset else 0
-            return PartitionFacts(partition, offset, start, state.end_offset, None, lag_ms, commits, has_member=has_member)
+            ends = offset, start, state.end_offset
+            return PartitionFacts(partition, *ends, None, lag_ms, commits, has_member=has_member, loss=_loss(unread, offset))
         first = unread.first(offset)
         count = (unread.count(offset, self._budget) if first.damage is None else None) if first.exists else 0
         segment = unread_segment(state, offset, self.topics[partition.topic], group_id)
@@ -298,6 +300,7 @@ class GroupObserver:
             has_member,
             first.damage,
             segment,
+            _loss(unread, offset),
         )
 
     def _lag_at(self, unread: UnreadRecords, commit: PastCommit) -> int | None:
@@ -336,13 +339,13 @@ class GroupObserver:
         return judged(facts, now_ms=self.now_ms, window_ms=self._window_ms)
 
     def _by_burrow(self, facts: PartitionFacts) -> PartitionHealth:
-        if facts.damage is not None:
+        if facts.damage is not None or outside_of_log(facts) is not None:  # Burrow reads no log, and has no state for them
             return judged(facts, now_ms=self.now_ms)
         unread = self.unread(facts.partition)
         assert unread is not None
         commits = facts.commits[-RECENT_COMMITS:]
         stored = [StoredCommit(each.timestamp, each.offset, _lag_then(unread, each)) for each in commits]
-        refreshes = [self.now_ms - number * REFRESH_MS for number in range(ENDS_KEPT)] if facts.lag else []
+        refreshes = [self.now_ms - number * REFRESH_MS for number in range(ENDS_KEPT)] if facts.lag > 0 else []
         ends = [end for end in map(unread.end_at, refreshes) if end is not None]
         verdict, why = burrow_verdict(stored, ends, facts.lag, self.now_ms)
         course: Course = course_of(facts, self.now_ms)
@@ -352,7 +355,13 @@ class GroupObserver:
 def _unreadable(partition: TopicPartition, committed: OffsetAndMetadata, now_ms: int, damage: str) -> PartitionFacts:
     """Returns the facts about a partition whose log cannot be opened: its ends are not known."""
     offset, commits = committed.offset, with_current((), committed, now_ms)
-    return PartitionFacts(partition, offset, offset, offset, None, None, commits, damage=damage)
+    return PartitionFacts(partition, offset, offset, offset, None, None, commits, damage=damage, opens=False)
+
+
+def _loss(unread: UnreadRecords, offset: int) -> str | None:
+    """Returns why records from an offset on are missing from a log; None if none are known to be."""
+    missing = (each for each in unread.losses if each.kind == "missing")
+    return next((each.message for each in missing if each.next_offset is None or each.next_offset > offset), None)
 
 
 def _age(first: First, at_ms: int) -> int | None:

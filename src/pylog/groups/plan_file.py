@@ -25,7 +25,6 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _PLAIN: Final = 24  # characters: Kafka's writer always quotes longer text
 _FIRST_SAFE: Final = "-"  # and text with a character before this one: blanks, quotes, commas, `#` …
 
-
 PathLike = str | PurePath
 
 
@@ -149,9 +148,7 @@ def _by_group(path: str, rows: list[tuple[int, list[str]]], columns: int) -> dic
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{path}, line {number}: {error}", path=path) from error
         if partition in found.setdefault(group, {}):
-            raise InvalidArgumentError(
-                f"{path}, line {number}: {partition.topic}-{partition.partition} is there twice", path=path
-            )
+            raise InvalidArgumentError(f"{path}, line {number}: {partition.topic}-{partition.partition} appears twice", path=path)
         found[group][partition] = offset
     return found
 

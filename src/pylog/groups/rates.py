@@ -56,7 +56,7 @@ def catch_up_seconds(lag: int, speed: Speed) -> float | None:
 
 
 def trend_of(first_ms: int | None, last_ms: int | None) -> str:
-    """Returns how a lag has moved between two times. A change of a tenth, or of less than a second, is none.
+    """Returns how a lag has moved between two times. A change of less than a second, or of less than a tenth, is none.
 
     >>> trend_of(0, 20_000), trend_of(20_000, 1_000), trend_of(5_000, 5_200), trend_of(None, 7)
     ('rising', 'falling', 'steady', 'steady')

@@ -12,7 +12,9 @@ from pylog.groups.health import UnreadSegment
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.counting import tally
 from pylog.log.reading.good_batches import OffsetRange
+from pylog.log.recovery.findings import Finding, losses_in
 from pylog.log.state import LogState
+from pylog.segment.segment import LogSegment
 from pylog.topics.topic import Topic
 
 
@@ -57,6 +59,7 @@ class UnreadRecords:
     Attributes:
         log: as given.
         state: the log's state in this observation.
+        losses: why records are damaged or missing, as far as loading the log and listing its files have shown.
     """
 
     def __init__(self, log: PartitionLog) -> None:
@@ -81,6 +84,7 @@ class UnreadRecords:
             UnknownTopicOrPartitionError: the partition was deleted. As `Log.end_offset`.
         """
         self.state = state = self._refreshed()
+        self.losses = losses_in(self.log.recovery_report) or self._removed()
         version = (*state.version, state.truncation_count)
         if version != self._version:  # segments were added, deleted or replaced
             self._clear(version)
@@ -94,6 +98,21 @@ class UnreadRecords:
                 return self.log.snapshot(committed=True)
         self._needs_transactions = False
         return self.log.snapshot()
+
+    def _removed(self) -> tuple[Finding, ...]:
+        """Returns a finding if the file of the first or of the active segment was removed while the log is open.
+
+        Reads go on from open files, and no header changes, so nothing else would show it. Cost: two checks that a file exists.
+        """
+        if _removed_segment(self.state) is None:
+            return ()
+        self.state = self.log.snapshot(wait=True)  # another process may just have deleted or replaced the segment
+        segment = _removed_segment(self.state)
+        if segment is None:
+            return losses_in(self.log.recovery_report)  # of a log that was loaded again
+        end = None if segment is self.state.active else self.state.end_of(segment)
+        message = f"{segment.path} was removed while the log is open: its records are missing"
+        return (Finding("missing", segment.path, 0, self.state.size_of(segment), segment.base_offset, end, message),)
 
     def stable_offset(self) -> int:
         """Returns the last stable offset, at most the log's end.
@@ -154,6 +173,13 @@ class UnreadRecords:
             found, asked_at = end if later is None else later.offset, end
         self._used_ends[timestamp] = found, asked_at
         return found
+
+
+def _removed_segment(state: LogState) -> LogSegment | None:
+    """Returns the first or the active segment if its file is not there. Archived segments have none."""
+    first = state.segments.first
+    looked = (None if first is None else first[1], state.active)
+    return next((each for each in looked if each and each.vouched is None and not each.fs.exists(each.path)), None)
 
 
 def unread_segment(state: LogState, offset: int, topic: Topic, group_id: str) -> UnreadSegment | None:

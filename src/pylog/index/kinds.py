@@ -12,7 +12,7 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from pylog.index.transaction_index import TransactionIndex
 
-_ADVICE: Final = "remove it, and it is made again from the records"
+_ADVICE: Final = "remove it, and it is created again from the records"
 
 
 def most_bytes(entry: int, size: int) -> int:

@@ -239,7 +239,7 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
     return slot if slot is not None and _is_possible(slot) else None
 
 
-SLOTS: Final = FileKind("a header of a partition", parse_slot, at_most(limits.MARKER_BYTES), "remove it, and it is made again")
+SLOTS: Final = FileKind("a header of a partition", parse_slot, at_most(limits.MARKER_BYTES), "remove it, and it is created again")
 
 
 def _is_possible(slot: DurablePoint) -> bool:

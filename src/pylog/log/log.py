@@ -28,7 +28,8 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     """One partition of a topic: an ordered list of segments. Obtained from `Store.log`; closed with its store.
 
     Every method may be called from any thread. Once the topic is deleted, by this process or another one, methods raise
-    `UnknownTopicOrPartitionError`; once the store is closed, `ClosedError`.
+    `UnknownTopicOrPartitionError`; once the store is closed, `ClosedError`. A method that needs archived records of a tiered
+    topic raises `ObjectStoreError` if a request fails; a later call tries again.
 
     Attributes:
         partition: the topic's name and the number of the partition.
@@ -88,6 +89,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: nothing was written. (A compacted topic requires
                 keys.)
             ReadOnlyError, ClosedError, CorruptionError: the log accepts no writes.
+            StoreLockedError: another process held the partition's lock for longer than `lock_timeout_ms`; nothing was written.
             StorageFailedError: the record is not acknowledged.
 
         Cost: one write, and at `Durability.SYNC` one fdatasync.
@@ -190,7 +192,8 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     def exclusively(self) -> AbstractContextManager[None]:
         """Locks the log against changes by other threads and processes, so that a read and an append can be one step.
 
-        All others wait: keep it short, and change no other log inside.
+        All others wait: keep it short, and change no other log inside. A producer appends in its own thread, so its calls that
+        wait raise IllegalStateError inside.
 
         Returns:
             A context manager, for `with`.
@@ -203,7 +206,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
     def delete_records(self, before: int) -> int:
-        """Deletes the records below an offset, which becomes the log start. Segments entirely below it are deleted.
+        """Deletes the records below an offset, durably. It becomes the log start, and segments entirely below it are deleted.
 
         Args:
             before: an offset up to the log end; at or below the log start, nothing happens.
@@ -214,8 +217,8 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         Raises:
             OffsetOutOfRangeError: the offset is past the log end.
             InvalidArgumentError: the topic's cleanup_policy does not contain "delete". As `append`.
-
-        Spec: storage-format 6.6.2; unlike in Kafka, the change is durable when this returns.
+            ArchiveFencedError, ObjectStoreError: some are in an archive, which is that of another directory of the store, or
+                cannot be reached. Nothing was deleted.
         """
         return self._partition_log.delete_records(offset_given("before", before))
 
@@ -227,7 +230,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
                 batch is deleted, and its offsets below `end` become a gap.
 
         Raises:
-            OffsetOutOfRangeError: the offset is before the log start or beyond the log end. As `append`.
+            OffsetOutOfRangeError: the offset is before the log start or beyond the log end. As `append`, and as `delete_records`.
             InvalidTransactionStateError: it would delete records of an open transaction, or part records from their marker.
 
         Spec: storage-format 6.5.
@@ -244,7 +247,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
         Raises:
             OffsetOutOfRangeError: the offset is below `start_offset`, or not below `end_offset`.
-            CorruptionError: its batch is damaged.
+            CorruptionError: its batch is damaged. UnsupportedFormatError, DecompressionLimitError: it cannot be decoded.
 
         Cost: O(log n) and one batch: about 6 µs from a mapped segment.
         """
@@ -254,7 +257,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     def read_many(
         self, offsets: Any, *, columns: Sequence[str] = DEFAULT_COLUMNS, isolation_level: str = "read_uncommitted"
     ) -> pa.Table:
-        """Returns the records at many offsets as one Arrow table, in the order of the offsets.
+        """Returns the records at many offsets as one Arrow table, in the order of the offsets. Raises as `read`.
 
         Args:
             offsets: a list or an array of integers, in any order; one that is repeated gives its row again.
@@ -263,9 +266,6 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
 
         Returns:
             A row for each offset that has a record; none for one in a gap left by compaction or a marker.
-
-        Raises:
-            PylogError: as `read`.
 
         Cost: each batch with one of the offsets is checked and decoded once: 0.1 to 2 µs an offset, in batches of 16 KiB.
         """
@@ -299,7 +299,8 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
         Raises:
             OffsetOutOfRangeError, InvalidArgumentError: at once. Also if records of the snapshot were deleted since it was taken.
             UnknownTopicOrPartitionError: the snapshot does not have this partition.
-            CorruptionError: during iteration, after all records before the damage. Continue at its `next_offset`.
+            CorruptionError, UnsupportedFormatError, DecompressionLimitError: during iteration, after all records before the batch
+                that cannot be read. Continue at the error's `next_offset`.
 
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
@@ -401,7 +402,7 @@ class Log(FactoryMade, ShownAsTable, factory="Store.log"):
     # ---- planning ------------------------------------------------------------------------------------------------------------
 
     def size_between(self, start: int, end: int) -> int:
-        """Returns the approximate size of a range of records, in bytes. Uses only indexes: O(log n).
+        """Returns the approximate size of a range of records, in bytes. Uses only indexes: O(log n). Raises as `split_offsets`.
 
         Args:
             start: the first offset.

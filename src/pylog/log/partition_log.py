@@ -83,7 +83,7 @@ class PartitionLog:
         self.tiers = LogTiers(source, self)
         self._writer: PartitionWriter | None = None
         if source.writable:
-            self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
+            self._writer = PartitionWriter(source, clock, self._publish, context, self.counters, self._gate.check)
         self._refresher = Refresher(source, clock, self._writer, self._publish, lambda: self.known, self.tiers.shown)
         if self._writer is None:
             context.found(self._refresher.follower.loaded.findings)
@@ -121,7 +121,7 @@ class PartitionLog:
         return self.is_deleted and (self._writer is None or self._writer.source.held.failure is None)
 
     def was_deleted(self) -> bool:
-        """Checks now whether the partition was deleted, and the store can let go of this log. Cost: one small read."""
+        """Checks now whether the partition was deleted, and the store can release this log. Cost: one small read."""
         if not self.is_deleted:
             with suppress(PylogError):  # of another kind: the next caller gets it
                 self.snapshot()
@@ -275,8 +275,8 @@ class PartitionLog:
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Returns the sequence of a producer's next batch; None if the log has no batch of this epoch."""
-        with self._gate:
-            return self.writer().next_sequence(producer_id, epoch)
+        with self._gate, self.writer().current() as writer:
+            return writer.producers.next_sequence(producer_id, epoch)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Locks the log against changes by others, so that a read and an append can be one step. As `Log.exclusively`."""
@@ -392,7 +392,7 @@ class PartitionLog:
         """
         if process_id() != self._pid:
             return False
-        self._gate.shut(f"{self.directory} is not there any more: its topic was deleted meanwhile" if deleted else None)
+        self._gate.shut(f"{self.directory} no longer exists: its topic was deleted meanwhile" if deleted else None)
         with self._refresher.lock:
             if self._closed:
                 return True

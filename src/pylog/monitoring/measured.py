@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pylog.errors import IllegalStateError
+from pylog.extras import install_command
 from pylog.fs import LiveSet
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # opening a store loads none of them
     from pylog.monitoring.page import Choice
     from pylog.monitoring.server import MetricsServer
     from pylog.transactions.admin import TransactionAdmin
-    from pylog.ui.changes import ChangingStore
+    from pylog.ui.planned import ChangingStore
     from pylog.ui.server import WindowServer
     from pylog.ui.watch import Watch
 
@@ -91,7 +92,7 @@ class Measures:
         try:
             from pylog.ui import server
         except ModuleNotFoundError as error:
-            raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
+            raise IllegalStateError(f"the window requires {error.name}; install it: {install_command('ui')}") from error
 
         writing = None if changing is None else lambda: nullcontext(changing)
         made = server.WindowServer(self.watch(), host, port, token, writing=writing, hide_values=hide_values)
@@ -187,8 +188,8 @@ class MeasuredStore:
             port: where to listen; 0 for any free port, None for the first free one from 8055 on.
             host: the address to listen on. One that other machines can reach needs a token.
             token: requests must have it; None makes one at random.
-            write: true to let pages change the directory: set offsets of groups, delete groups, records and topics, abort
-                transactions. Each change is planned first, and confirmed.
+            write: true to let pages change the directory: set offsets of groups, append records, delete groups, records and
+                topics, abort transactions. Each change is planned first, and confirmed.
             hide_values: true to show sizes in the place of values, and not to search them.
 
         Returns:

@@ -68,6 +68,7 @@ class Monitor:
         for kind, count in self._manager.tiers.requests().items():
             is_size = kind in ("sent", "received")
             yield Sample(f"archive_{kind}_bytes", {}, count) if is_size else Sample("archive_requests", {"request": kind}, count)
+        yield from _noted_samples(self._manager)
         free = room_at(self._manager.path)
         if free is not None:
             yield Sample("store_free_bytes", {}, free[0])
@@ -93,6 +94,18 @@ class Monitor:
                 yield name, found
 
 
+def _noted_samples(manager: LogManager) -> Iterator[Sample]:
+    """Yields the samples of deletions that concern the archive; none in a store without one."""
+    try:
+        noted = manager.tiers.notes()
+    except PylogError:  # each tick raises it, and `background_failures` counts that
+        return
+    if noted is not None:
+        yield Sample("archive_waiting_partitions", {}, noted.waiting)
+        yield Sample("archive_unfinished_deletions", {}, len(noted.unfinished))
+        yield Sample("archive_deletion_failures", {}, noted.failures)
+
+
 def _partition_samples(
     observer: GroupObserver, partition: TopicPartition, faults: tuple[int, int], *, counters: bool
 ) -> Iterator[Sample]:
@@ -110,13 +123,8 @@ def _partition_samples(
         return
     if found is not None and samples is not None:
         yield from samples
-        yield Sample("log_unreadable", labels, max(unreadable, _is_damaged(found.log)))
+        yield Sample("log_unreadable", labels, max(unreadable, int(bool(found.losses))))
         yield Sample("log_skipped_records", labels, skipped)
-
-
-def _is_damaged(log: PartitionLog) -> bool:
-    """Returns whether a part of the log is damaged, as far as that was found when it was opened."""
-    return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
 
 def _log_samples(found: UnreadRecords, labels: dict[str, str], *, counters: bool) -> Iterator[Sample]:
@@ -205,9 +213,8 @@ def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[
     for row in health.partitions:
         labels = {"group": name, "topic": row.partition.topic, "partition": str(row.partition.partition)}
         yield Sample("group_offset", labels, row.offset)
-        if row.verdict is Verdict.DAMAGED and not row.lag:
-            continue  # the log cannot be opened, and its end is not known
-        yield Sample("group_lag", labels, row.lag)
+        if row.lag is not None:
+            yield Sample("group_lag", labels, row.lag)
         if row.lag_records is not None:
             yield Sample("group_lag_records", labels, row.lag_records)
         if row.lag_seconds is not None:

@@ -23,6 +23,7 @@ from pylog.objects.aiven_manifest import IV_BYTES, TAG_BYTES, AivenManifest, Bun
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.layout import INDEXES, RSM_MANIFEST
 from pylog.objects.objects import ObjectStore
+from pylog.objects.tier_batches import epochs_within
 from pylog.objects.tier_segments import TierSegment
 from pylog.objects.tier_source import TierPartition, small_object
 from pylog.record.compression import decompress_into
@@ -78,7 +79,10 @@ class AivenTier:
         manifest = AivenSegment(self._objects, stem, self._keys).manifest
         if manifest.facts is None:
             return None  # of a version of the plugin that did not write them
-        return _segment(manifest.facts, manifest.chunks.size, stem, f"{self._objects.url}/{stem}{RSM_MANIFEST}")
+        found = _segment(manifest.facts, manifest.chunks.size, stem, f"{self._objects.url}/{stem}{RSM_MANIFEST}")
+        if found.epochs:
+            return found
+        return found._replace(epochs=epochs_within(self.opened(found), found.base_offset, found.end_offset, found.size))
 
     def _folder(self, partition: TierPartition) -> str:
         return f"{self._prefix}{partition.topic}-{partition.topic_id}/{partition.partition}/"
@@ -121,7 +125,9 @@ def _segment(facts: SegmentFacts, size: int, stem: str, url: str) -> TierSegment
         pairs = sorted((int(epoch), start) for epoch, start in facts.segment_leader_epochs.items())
         epochs = tuple(EpochEntry(epoch, start) for epoch, start in pairs)
     except ValueError as error:
-        raise CorruptionError(f"{url} has a leader epoch that is no number; restore the object", path=url, position=0) from error
+        raise CorruptionError(
+            f"{url} has a leader epoch that is not a number; restore the object", path=url, position=0
+        ) from error
     return TierSegment(facts.remote_log_segment_id.id, facts.start_offset, facts.end_offset + 1, size, epochs, stem)
 
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from pylog.arguments import check_kind
 from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.extras import install_command
 from pylog.fs import FileSystem, OsFileSystem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 
-MISSING: Final = "encrypted segments need the package `cryptography`: pip install 'pylogdb[objects]'"
+MISSING: Final = f"encrypted segments need the package `cryptography`; install it: {install_command('objects')}"
 _DIGEST_BYTES: Final = hashlib.sha3_512().digest_size
 _EMPTY_LABEL: Final = hashlib.sha3_512().digest()
 _KEY_BYTES: Final = (16, 24, 32)  # of AES

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from pylog.errors import ObjectConflictError, ObjectExistsError, ObjectNotFoundError, ObjectStoreError, StorageFailedError
 from pylog.fs import join, object_files
 from pylog.objects.block_cache import BlockCache
 from pylog.objects.objects import Data, ObjectInfo, check_key, failed
 from pylog.urls import directory_url
+
+_LONGEST: Final = 240  # characters of a name: a topic and its id have up to 272, and a file system takes 255 bytes
+_FOLD: Final = "~/"
+_FOLDS: Final = re.compile(f"(?<=[^/]{{{_LONGEST}}}){_FOLD}")
 
 
 class DirectoryObjects:
@@ -32,7 +38,7 @@ class DirectoryObjects:
         return f"<DirectoryObjects {self.url}>"
 
     def _path_of(self, key: str) -> str:
-        return join(self._path, check_key(key))
+        return join(self._path, _folded(check_key(key)))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Returns the bytes of an object from `start` to before `end`."""
@@ -83,8 +89,8 @@ class DirectoryObjects:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yields the objects whose key begins with a prefix."""
         with self._reported("list", prefix):
-            for path, found in object_files.walk(join(self._path, prefix)):
-                yield ObjectInfo(prefix + path, *found)
+            for path, found in object_files.walk(join(self._path, _folded(prefix))):
+                yield ObjectInfo(prefix + _FOLDS.sub("", path), *found)
 
     def _missing(self, key: str) -> ObjectNotFoundError:
         return failed(ObjectNotFoundError, self.url, key, "read", "there is no such object")
@@ -101,3 +107,12 @@ class DirectoryObjects:
             wrong = failed(ObjectStoreError, self.url, key, doing, reason)
             wrong.errno = error.errno
             raise wrong from error
+
+
+def _folded(key: str) -> str:
+    """Returns a key as a path: a name that is too long for a file system becomes a directory, and the rest of it a name in that.
+
+    >>> [len(part) for part in _folded("x" * 272 + "/0").split("/")]
+    [241, 32, 1]
+    """
+    return "/".join(_FOLD.join(part[at : at + _LONGEST] for at in range(0, len(part), _LONGEST)) for part in key.split("/"))

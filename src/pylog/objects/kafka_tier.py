@@ -55,9 +55,13 @@ class KafkaTier:
         if layout not in LAYOUTS:
             raise InvalidArgumentError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
         if layout == "local" and (key_prefix or keys):
-            raise InvalidArgumentError("layout='local' has neither a key prefix nor keys: its objects are not encrypted")
+            raise InvalidArgumentError(
+                "layout='local' takes no key_prefix and no keys: its objects are not encrypted; leave them out"
+            )
         if not options.keys().isdisjoint(CACHE):
-            raise InvalidArgumentError(f"{' and '.join(CACHE)} are for archives: nothing of a broker's tier is kept on the disk")
+            raise InvalidArgumentError(
+                f"{' and '.join(CACHE)} apply to archives only: a broker's tier is not cached on the disk; leave them out"
+            )
         check_kind("key_prefix", key_prefix, str, "text")
         check_kind("topic_ids", topic_ids, (Mapping, NoneType), "a mapping of topics to ids")
         objects = open_objects(url, **options)

@@ -22,6 +22,8 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
+from pylog.directory.archives import STORE_DOCUMENTS
+
 NO_TOPIC_ID: Final = "A" * 22  # Kafka's zero id: of a partition of a broker before 2.8
 LOG: Final = ".log"
 INDEXES: Final = ".indexes"
@@ -29,7 +31,7 @@ RSM_MANIFEST: Final = ".rsm-manifest"
 SEGMENT_OBJECTS: Final = (LOG, INDEXES, RSM_MANIFEST)
 
 DOCUMENTS: Final = "pylog/"
-STORE: Final = "pylog/store/"
+STORE: Final = "/".join((*STORE_DOCUMENTS, ""))
 SWEEPS: Final = "pylog/sweep/"  # an object that tells a sweep the time of the store
 _PARTITIONS: Final = "pylog/partitions/"
 _CATALOGUES: Final = "pylog/catalogue/"

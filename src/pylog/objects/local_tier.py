@@ -54,7 +54,7 @@ class LocalTier:
         segment = TierSegment(segment_id, base, base, size, (), stem)
         objects = self.opened(segment)
         end = end_offset(objects, base, size)
-        return segment._replace(end_offset=end, epochs=epochs_within(objects, base, end))
+        return segment._replace(end_offset=end, epochs=epochs_within(objects, base, end, size))
 
     def _folder(self, partition: TierPartition) -> str:
         return f"{partition.topic}-{partition.partition}-{partition.topic_id}/"

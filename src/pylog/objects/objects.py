@@ -6,6 +6,7 @@ object that exists is only replaced on purpose (`put_if`).
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from pylog.errors import InvalidArgumentError, ObjectExistsError, ObjectStoreError, ObjectStoreUnavailableError
 
 Data = bytes | bytearray | memoryview  # what a request takes
-_TRIED: Final = "pylog/created-once"
+_TRIED: Final = "pylog/created-once-"
 Failure = TypeVar("Failure", bound=ObjectStoreError)
 
 
@@ -127,12 +128,12 @@ def check_creates_once(objects: ObjectStore) -> None:
 
     Cost: three requests.
     """
-    with suppress(ObjectExistsError):
-        objects.put_new(_TRIED, b"tried")
+    key = _TRIED + secrets.token_hex(8)  # of this call alone: another process that checks would delete it in between
+    objects.put_new(key, b"tried")
     try:
-        objects.put_new(_TRIED, b"tried")
-    except ObjectExistsError:
-        objects.delete([_TRIED])
-        return
-    why = "it exists, and the store replaces it: it ignores If-None-Match, which archives need; use another store"
-    raise failed(ObjectStoreError, objects.url, _TRIED, "create", why)
+        with suppress(ObjectExistsError):
+            objects.put_new(key, b"tried")
+            why = "it exists, and the store replaces it: it ignores If-None-Match, which archives need; use another store"
+            raise failed(ObjectStoreError, objects.url, key, "create", why)
+    finally:
+        objects.delete([key])

@@ -26,6 +26,7 @@ from pylog.errors import (
 )
 from pylog.objects.block_cache import BlockCache
 from pylog.objects.objects import Data, ObjectInfo, check_key, failed
+from pylog.text import counted
 
 _SECRETS: Final = re.compile(
     r"(\?[^\s\"'`)]*)|((?:sig|signature|credential|token|key|secret|authorization)[=:]\s*[^\s,&]+)", re.IGNORECASE
@@ -86,7 +87,7 @@ class ObstoreObjects:
             answer = obstore.get(self._store, check_key(key))
             size, data = answer.meta["size"], memoryview(answer.bytes())
         if len(data) != size:
-            why = f"it has {size} bytes, and the store returned {len(data)}"
+            why = f"it has {counted(size, 'byte')}, and the store returned {len(data)}"
             raise failed(ObjectStoreUnavailableError, self.url, key, "read", why)
         return data, answer.meta["e_tag"]
 

@@ -10,10 +10,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pylog import limits, loopback
 from pylog.arguments import check_kind, check_option_names, checked_int
 from pylog.errors import IllegalStateError, InvalidArgumentError
-from pylog.fs import FileSystem, OsFileSystem, absolute, join, path_of, rooted
+from pylog.extras import install_command
+from pylog.fs import OsFileSystem, absolute, path_of, rooted
 from pylog.objects.block_cache import BlockCache
 from pylog.objects.directory_objects import DirectoryObjects
-from pylog.objects.layout import STORE
 from pylog.objects.objects import ObjectStore
 from pylog.urls import is_url
 
@@ -35,11 +35,6 @@ class _Opened(ObjectStore, Protocol):
     """An object store with a cache on the disk."""
 
     blocks: BlockCache | None
-
-
-def is_archive(fs: FileSystem, path: str) -> bool:
-    """Returns whether a directory is an archive, and no log directory."""
-    return fs.exists(join(path, *STORE.rstrip("/").split("/")))
 
 
 def open_objects(url: str, **options: Any) -> ObjectStore:
@@ -138,14 +133,14 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_seconds(name: str, value: object) -> None:
     check_kind(name, value, (int, float), "a number of seconds")
     if not 0 < cast("float", value) <= limits.MAX_REQUEST_SECONDS:
-        raise InvalidArgumentError(f"{name}={value!r} is not more than 0 and at most {limits.MAX_REQUEST_SECONDS} seconds")
+        raise InvalidArgumentError(f"{name}={value!r} is not a number of seconds above 0 and up to {limits.MAX_REQUEST_SECONDS}")
 
 
 def _opener(scheme: str) -> Callable[[str, str, str, Mapping[str, Any]], _Opened]:
     try:
         import pylog.objects.obstore_objects as obstore_objects
     except ModuleNotFoundError as error:
-        message = f"{scheme}:// requires the package {error.name}; install it: pip install 'pylogdb[objects]'"
+        message = f"{scheme}:// requires the package {error.name}; install it: {install_command('objects')}"
         raise IllegalStateError(message) from error
     opener: Callable[[str, str, str, Mapping[str, Any]], _Opened] = getattr(obstore_objects, SCHEMES[scheme])
     return opener

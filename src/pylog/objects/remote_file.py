@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, NoReturn, Protocol
@@ -25,7 +25,10 @@ LogBytes = memoryview | bytes
 
 
 class _Readers:
-    """The threads that read blocks, of this process. One is started where blocks wait, and ends when none waits any more."""
+    """The threads that read blocks, of this process. One is started where blocks wait, and ends some time after the last one.
+
+    Where the processors are busy, the start of a thread takes as long as a small request, and a walk has a block for it soon.
+    """
 
     def __init__(self) -> None:
         self.forked()
@@ -33,16 +36,19 @@ class _Readers:
 
     def forked(self) -> None:
         """Has the child start its own threads."""
-        self._guard = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[tuple[Future[LogBytes], Callable[[], LogBytes]]] = deque()
         self._threads: set[threading.Thread] = set()
+        self._idle = 0  # threads that wait for a block
 
     def submit(self, call: Callable[[], LogBytes]) -> Future[LogBytes]:
-        """Runs a call in one of the threads. Starting one costs little beside a request. Where none starts, this one reads."""
+        """Runs a call in one of the threads. Where none starts, this one reads."""
         future: Future[LogBytes] = Future()
-        with self._guard:
+        with self._changed:
             self._waiting.append((future, call))
-            if len(self._threads) < limits.REMOTE_THREADS:
+            if self._idle >= len(self._waiting):
+                self._changed.notify()
+            elif len(self._threads) < limits.REMOTE_THREADS:
                 self._begin_another()
             has_reader = bool(self._threads)
         if not has_reader:
@@ -53,19 +59,29 @@ class _Readers:
         thread = threading.Thread(target=self._read, name="pylog-objects")
         with suppress(StorageFailedError):  # those that run read the block, or the caller does
             started(thread)
-            self._threads.add(thread)  # the thread needs the guard before it can end
+            self._threads.add(thread)  # the thread needs the lock before it can end
 
     def _read(self) -> None:
-        while True:
-            with self._guard:
-                if not self._waiting:
-                    self._threads.discard(threading.current_thread())
-                    return
-                future, call = self._waiting.popleft()
+        while (found := self._next()) is not None:
+            future, call = found
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - the reader that waits for the block raises it
                 future.set_exception(error)
+            del found, future, call  # a thread without work holds no block
+
+    def _next(self) -> tuple[Future[LogBytes], Callable[[], LogBytes]] | None:
+        """Returns what to read; None if this thread ends."""
+        thread = threading.current_thread()
+        with self._changed:
+            if not self._waiting and thread in self._threads:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._waiting, limits.REMOTE_IDLE_SECONDS)
+                self._idle -= 1
+            if self._waiting:
+                return self._waiting.popleft()
+            self._threads.discard(thread)
+            return None
 
 
 READERS: Final = _Readers()
@@ -129,14 +145,14 @@ WINDOWS: Final = Windows(32)
 
 
 class NextLog(Protocol):
-    """Tells a file about the one after it in the log."""
+    """Tells a file about the ones after it in the log."""
 
-    def prefetch(self) -> None:
-        """Starts reading the beginning of the next file: a walk has come to the end of this one."""
+    def prefetch(self, count: int) -> None:
+        """Starts reading the first blocks of the files after this one: a walk is so near to the end of this one."""
         ...
 
-    def taken(self) -> Block | None:
-        """Returns the first block of this file if a walk of the file before has started to read it; None otherwise."""
+    def taken(self) -> Sequence[Block]:
+        """Returns the first blocks of this file that a walk of a file before has started to read."""
         ...
 
 
@@ -239,10 +255,11 @@ class Walk(RemoteFile):
         self._blocks: dict[int, Block] = {}
         self._first = start // self._step  # the number of the first block
         self._is_long = False
-        ahead = neighbour.taken() if neighbour is not None and start == 0 else None
-        if ahead is not None:  # a walk of the file before led here: go on with reading ahead
+        self._beyond = 0  # blocks of the files after this one that were started
+        ahead = neighbour.taken() if neighbour is not None and start == 0 else []
+        if ahead:  # a walk of the file before led here: go on with reading ahead
             self._is_long = True
-            self._blocks[0] = ahead
+            self._blocks |= enumerate(ahead)
 
     def check(self) -> None:
         self._file.check()
@@ -289,9 +306,10 @@ class Walk(RemoteFile):
                 self._blocks[each] = Block(self._source, start, min((each + 1) * self._step, self._end))
         for old in [each for each in self._blocks if each < number]:
             del self._blocks[old]
-        if self._is_long and number + limits.REMOTE_BLOCKS_AHEAD > last and self._neighbour is not None:
-            self._neighbour.prefetch()
-            self._neighbour = None
+        beyond = number + limits.REMOTE_BLOCKS_AHEAD - last
+        if self._is_long and beyond > self._beyond and self._neighbour is not None:
+            self._neighbour.prefetch(beyond)
+            self._beyond = beyond
         return self._blocks[number]
 
 

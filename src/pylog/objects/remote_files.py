@@ -11,14 +11,18 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, NoReturn, Protocol
 
-from pylog.errors import NotALogDirectoryError, StorageFailedError
+from pylog import limits
+from pylog.errors import NotALogDirectoryError, ObjectNotFoundError, StorageFailedError
 from pylog.fs import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile, Vouched, join
 from pylog.objects.ranges import RangeSource
 from pylog.objects.remote_file import Block, LogBytes, RemoteFile, block_size
+from pylog.segment.names import LOG, file_name, parse
 
 _NOT_THERE: Final = errno.ENOENT
+_MOST_AHEAD: Final = 2 * limits.REMOTE_BLOCKS_AHEAD  # blocks that a walk has begun in the logs after its own: of two walks
 BOOT: Final = b"objects"  # one boot: objects never change, so no crash of this machine concerns them
 
 
@@ -43,6 +47,14 @@ class RemoteEntry(NamedTuple):
 Folder = Mapping[str, RemoteEntry]
 
 
+class _LookedUp(NamedTuple):
+    """The files of a partition, and for which starts of the local log and of the whole one they were found."""
+
+    local_start: int | None
+    log_start: int | None
+    folder: Folder
+
+
 class Folders(Protocol):
     """The directories of partitions that have objects."""
 
@@ -52,6 +64,10 @@ class Folders(Protocol):
 
     def root_files(self) -> Mapping[str, bytes]:
         """Returns the files of the log directory itself, by name; none if there is a local file system."""
+        ...
+
+    def log_start(self, name: str) -> int | None:
+        """Returns the log start offset of a partition, as the local directory has it now; None if there is none."""
         ...
 
     def folder(self, name: str, local_start: int | None) -> Folder:
@@ -81,8 +97,8 @@ class RemoteFileSystem:
         self._folders = folders
         self._base = base
         self._guard = threading.Lock()
-        self._known: dict[str, tuple[int | None, Folder]] = {}
-        self._ahead: OrderedDict[str, Block] = OrderedDict()  # first blocks of logs, by path
+        self._known: dict[str, _LookedUp] = {}
+        self._ahead: OrderedDict[str, list[Block]] = OrderedDict()  # first blocks of logs, by path
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
@@ -100,27 +116,50 @@ class RemoteFileSystem:
         parts = self._split(path)
         if parts is None or "/" in parts[1] or not parts[0]:
             return None
-        return self._folder(parts[0]).get(parts[1])
+        found = self._folder(parts[0]).get(parts[1])
+        if found is None and self._has_moved(*parts):
+            self.list(join(self._root, parts[0]), sizes=LOG)
+            found = self._folder(parts[0]).get(parts[1])
+        return found
+
+    def _has_moved(self, directory: str, name: str) -> bool:
+        """Returns whether a file is of a segment that was local when listed and is not now: a broker moved or deleted it."""
+        segment = parse(name)
+        if self._base is None or segment is None:
+            return False
+        with self._guard:
+            local_start = self._known[directory].local_start if directory in self._known else None
+        was_local = local_start is not None and segment.offset >= local_start
+        return was_local and not self._is_local(join(self._root, directory, file_name(segment.offset, LOG)))
 
     def _folder(self, name: str) -> Folder:
         with self._guard:
             known = self._known.get(name)
         if known is not None:
-            return known[1]
+            return known.folder
         if self._base is not None:
-            self.list(join(self._root, name), sizes=".log")  # finds the first local segment
+            if not self._is_local(join(self._root, name)):
+                return {}  # each partition of a tier has a local directory
+            self.list(join(self._root, name), sizes=LOG)  # finds the first local segment
             with self._guard:
-                return self._known[name][1] if name in self._known else {}
+                return self._known[name].folder if name in self._known else {}
         return self._folder_from(name, None)
 
     def _folder_from(self, name: str, local_start: int | None) -> Folder:
         with self._guard:
             known = self._known.get(name)
-        if known is None or known[0] != local_start:
-            known = local_start, self._folders.folder(name, local_start)
+        log_start = self._folders.log_start(name)
+        if known is None or known[:2] != (local_start, log_start):
+            known = _LookedUp(local_start, log_start, self._folders.folder(name, local_start))
             with self._guard:
                 self._known[name] = known
-        return known[1]
+        return known.folder
+
+    def _forget(self, path: str) -> None:
+        """Has the next call list the objects of a partition again: one of them is not there."""
+        parts = self._split(path)
+        with self._guard:
+            self._known.pop("" if parts is None else parts[0], None)
 
     def _is_local(self, path: str) -> bool:
         return self._base is not None and self._base.exists(path)
@@ -130,14 +169,26 @@ class RemoteFileSystem:
     def open(self, path: str, *, write: bool = False) -> File:
         if write:
             self._refuse(path)
-        if self._base is not None and self._is_local(path):
-            return self._base.open(path)
+        local = self._opened_locally(path)
+        if local is not None:
+            return local
         entry = self._entry(path)
         if entry is None or (entry.log is None and entry.small is None):
             raise self._missing(path)
         if entry.log is None:
             return self._small_file(path, entry)
-        return RemoteFile(path, entry.log, entry.size, identity_of(entry.log.url), _Following(self, path, entry))
+        log = _Watched(entry.log, partial(self._forget, path))
+        return RemoteFile(path, log, entry.size, identity_of(log.url), _Following(self, path, entry))
+
+    def _opened_locally(self, path: str) -> File | None:
+        if self._base is None or not self._is_local(path):
+            return None
+        try:
+            return self._base.open(path)
+        except StorageFailedError:
+            if self._is_local(path):
+                raise
+            return None  # a broker has moved or deleted it since
 
     def _small_file(self, path: str, entry: RemoteEntry) -> File:
         data = entry.small() if entry.small is not None else None
@@ -148,7 +199,9 @@ class RemoteFileSystem:
     def read(self, path: str, limit: int) -> bytes | None:
         parts = self._split(path)
         if self._base is not None and (self._is_local(path) or parts is None):
-            return self._base.read(path, limit)
+            found = self._base.read(path, limit)
+            if found is not None or parts is None:
+                return found
         if parts is not None and not parts[0]:
             data = self._folders.root_files().get(parts[1])
         else:
@@ -190,7 +243,7 @@ class RemoteFileSystem:
                 for name, directory in names.items()
             }
             return _merged(found, local)
-        starts = [int(entry.name[:20]) for entry in local if entry.name.endswith(".log") and entry.name[:20].isdigit()]
+        starts = [int(entry.name[:20]) for entry in local if entry.name.endswith(LOG) and entry.name[:20].isdigit()]
         folder = self._folder_from(parts[1], min(starts) if starts else None)
         if self._base is None and not folder:
             raise self._missing(path)
@@ -226,25 +279,40 @@ class RemoteFileSystem:
 
     # ---- reading ahead -------------------------------------------------------------------------------------------------------
 
-    def fetch_ahead(self, path: str, after: int) -> None:
-        """Starts reading the beginning of the log after one."""
-        directory = path.rpartition("/")[0]
-        parts = self._split(path)
-        following = f"{after:020d}.log"
-        entry = None if parts is None else self._folder(parts[0]).get(following)
-        if entry is None or entry.log is None or not entry.size:
-            return
-        following_path = join(directory, following)
-        with self._guard:
-            if following_path not in self._ahead:
-                self._ahead[following_path] = Block(entry.log, 0, min(entry.size, block_size(entry.log.grain)))
-            while len(self._ahead) > 2:  # of walks that did not go on
-                self._ahead.popitem(last=False)
+    def fetch_ahead(self, path: str, after: int | None, count: int) -> None:
+        """Starts reading the first blocks of the logs after one, so that requests are in flight across the border.
 
-    def taken(self, path: str) -> Block | None:
-        """Returns the first block of a log, if it was fetched ahead."""
+        Args:
+            path: the log.
+            after: base offset of the log after it; None if there is none.
+            count: how many blocks. A log that has fewer is followed by the one after it.
+        """
+        parts = self._split(path)
+        folder = {} if parts is None else self._folder(parts[0])
+        while after is not None and count > 0:
+            name = file_name(after, LOG)
+            entry = folder.get(name)
+            if entry is None or entry.log is None or not entry.size:
+                return
+            following = join(path.rpartition("/")[0], name)
+            count -= self._begin(following, _Watched(entry.log, partial(self._forget, following)), entry.size, count)
+            after = entry.next_base
+
+    def _begin(self, path: str, log: RangeSource, size: int, count: int) -> int:
+        """Starts reading the first blocks of a log, as far as they are not begun. Returns how many it has of those."""
+        step = block_size(log.grain)
+        starts = range(0, size, step)[:count]
         with self._guard:
-            return self._ahead.pop(path, None)
+            blocks = self._ahead.setdefault(path, [])
+            blocks += [Block(log, start, min(start + step, size)) for start in starts[len(blocks) :]]
+            while sum(map(len, self._ahead.values())) > _MOST_AHEAD:  # of walks that did not go on
+                self._ahead.popitem(last=False)
+        return len(starts)
+
+    def taken(self, path: str) -> Sequence[Block]:
+        """Returns the first blocks of a log that were fetched ahead."""
+        with self._guard:
+            return self._ahead.pop(path, [])
 
     # ---- refusing ------------------------------------------------------------------------------------------------------------
 
@@ -304,6 +372,29 @@ class BytesInMemory:
         return memoryview(self._data)[position:end]
 
 
+class _Watched:
+    """A log that tells when its object is not there: the owner of the tier may have deleted it since.
+
+    Args:
+        source: reads the log.
+        is_missing: called then.
+    """
+
+    def __init__(self, source: RangeSource, is_missing: Callable[[], None]) -> None:
+        self.url = source.url
+        self.grain = source.grain
+        self._source = source
+        self._is_missing = is_missing
+
+    def read(self, position: int, end: int) -> LogBytes:
+        """Returns a range. Raises as its source."""
+        try:
+            return self._source.read(position, end)
+        except ObjectNotFoundError:
+            self._is_missing()
+            raise
+
+
 class _SmallFile(RemoteFile):
     """A small file, open for reading. Its bytes are those of now: another store may have others at the same path.
 
@@ -321,18 +412,17 @@ class _SmallFile(RemoteFile):
 
 
 class _Following:
-    """The log after one. See `NextLog`."""
+    """The logs after one. See `NextLog`."""
 
     def __init__(self, fs: RemoteFileSystem, path: str, entry: RemoteEntry) -> None:
         self._fs = fs
         self._path = path
         self._after = entry.next_base
 
-    def prefetch(self) -> None:
-        if self._after is not None:
-            self._fs.fetch_ahead(self._path, self._after)
+    def prefetch(self, count: int) -> None:
+        self._fs.fetch_ahead(self._path, self._after, count)
 
-    def taken(self) -> Block | None:
+    def taken(self) -> Sequence[Block]:
         return self._fs.taken(self._path)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from pylog import limits
-from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry
+from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry, assign_epoch
 from pylog.errors import CorruptionError
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetPosition
 from pylog.objects.tier_source import SegmentObjects
-from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
+from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.header import header_column
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT
 
@@ -48,15 +49,40 @@ def position_of(objects: SegmentObjects, base_offset: int, size: int, offset: in
     return size
 
 
-def epochs_within(objects: SegmentObjects, base_offset: int, end: int) -> tuple[EpochEntry, ...]:
-    """Returns the leader epochs of a segment's offsets, from its copy of the checkpoint; none if it has no copy."""
-    data = objects.small_file(LEADER_EPOCH_CHECKPOINT)
-    if data is None:
-        return ()
-    entries = EPOCHS.parsed(data, objects.url)
+def epochs_in(checkpoint: bytes | None, url: str) -> list[EpochEntry]:
+    """Returns the entries of a segment's copy of the leader epoch checkpoint; none if it is missing, damaged or empty.
+
+    Args:
+        checkpoint: the copy; None if it is missing.
+        url: the segment's URL.
+    """
+    with suppress(CorruptionError):
+        return EPOCHS.parsed(checkpoint, url) if checkpoint is not None else []
+    return []
+
+
+def epochs_within(objects: SegmentObjects, base_offset: int, end: int, size: int) -> tuple[EpochEntry, ...]:
+    """Returns the leader epochs of a segment's offsets, from its copy of the checkpoint, else from its batches.
+
+    Args:
+        objects: the segment.
+        base_offset, end: its offsets.
+        size: bytes of its log.
+
+    Cost: the checkpoint; all headers of the log if the checkpoint has no entries of these offsets.
+    """
+    entries = epochs_in(objects.small_file(LEADER_EPOCH_CHECKPOINT), objects.url)
     starts = [(entry.epoch, max(entry.start_offset, base_offset)) for entry in entries]
-    ends = [start for _, start in starts[1:]] + [end]
-    return tuple(EpochEntry(epoch, start) for (epoch, start), stop in zip(starts, ends, strict=True) if start < min(stop, end))
+    ends = [start for _, start in starts[1:]] + [end] * bool(starts)
+    found = [EpochEntry(epoch, start) for (epoch, start), stop in zip(starts, ends, strict=True) if start < min(stop, end)]
+    return tuple(found) or _epochs_of_batches(objects, size)
+
+
+def _epochs_of_batches(objects: SegmentObjects, size: int) -> tuple[EpochEntry, ...]:
+    found: list[EpochEntry] = []
+    for column in _columns(objects, 0, size):
+        found = assign_epoch(found, column[LEADER_EPOCH], column[BASE_OFFSET])
+    return tuple(found)
 
 
 def _hint(objects: SegmentObjects, base_offset: int, size: int, offset: int) -> int:

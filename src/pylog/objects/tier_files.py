@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, Self
 
 from pylog import limits, trace
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, Checkpoint
-from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry, read_epochs, truncate_epochs_start
+from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs, tiered_log_start, truncate_epochs_start
 from pylog.directory.partition_metadata import format_partition_metadata, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
 from pylog.errors import CorruptionError, InvalidArgumentError, ObjectStoreError, ObjectStoreUnavailableError
@@ -22,10 +21,11 @@ from pylog.fs import FileSystem, join
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.ranges import MissingLog
 from pylog.objects.remote_files import BytesInMemory, Folder, Folders, RemoteEntry
-from pylog.objects.tier_batches import position_of
+from pylog.objects.tier_batches import epochs_in, position_of
 from pylog.objects.tier_metadata import recorded_segments
 from pylog.objects.tier_segments import Served, TierSegment, cover, newest, on_lineage
 from pylog.objects.tier_source import SegmentObjects, TierLayout, TierPartition
+from pylog.record.types import TopicPartition
 from pylog.segment.names import (
     INDEX,
     LEADER_EPOCH_CHECKPOINT,
@@ -99,6 +99,7 @@ class TierFolders:
         self._url = url
         self._fs = fs
         self._root = root
+        self._log_starts = Checkpoint(fs, root, LOG_START)
         self.views: dict[str, TierView] = {}
 
     def names(self) -> list[str]:
@@ -108,11 +109,20 @@ class TierFolders:
     def root_files(self) -> Mapping[str, bytes]:
         return {}
 
+    def log_start(self, name: str) -> int | None:
+        partition = parse_partition_directory(name)
+        return None if partition is None else tiered_log_start(*self._recorded(partition))
+
+    def _recorded(self, partition: TopicPartition) -> tuple[int | None, list[EpochEntry]]:
+        """Returns a partition's line in the checkpoint of log starts and its leader epochs, as the broker wrote them last."""
+        epochs = read_epochs(self._fs, join(self._root, f"{partition.topic}-{partition.partition}"))
+        return self._log_starts.offsets().get(partition), epochs or []
+
     def folder(self, name: str, local_start: int | None) -> Folder:
         """Returns the segments before the first local one, from the log start offset on.
 
-        A running broker writes the log starts once a minute. Until then the leader epochs tell where the log begins: if the tier
-        has nothing of it, its files are simply gone.
+        Before a running broker has written its log starts, the leader epochs tell where the log begins. If the tier has nothing
+        of it then, segments are missing.
         """
         self.views.pop(name, None)
         found = None if local_start is None else self._view(name, local_start)
@@ -129,11 +139,10 @@ class TierFolders:
         partition = parse_partition_directory(name)
         if partition is None:
             return None
-        recorded = Checkpoint(self._fs, self._root, LOG_START).offsets().get(partition)
-        directory = join(self._root, name)
-        topic_id, epochs = read_topic_id(self._fs, directory), read_epochs(self._fs, directory) or []
-        start = recorded if recorded is not None else epochs[0].start_offset if epochs else local_start
-        if start >= local_start or topic_id is None:
+        topic_id = read_topic_id(self._fs, join(self._root, name))
+        recorded, epochs = self._recorded(partition)
+        start = tiered_log_start(recorded, epochs)
+        if start is None or start >= local_start or topic_id is None:
             return None
         of_tier = TierPartition(partition.topic, partition.partition, topic_id)
         found = recorded_segments(self._fs, self._root, of_tier, self._layout)
@@ -190,6 +199,9 @@ class RemoteOnlyFolders:
         """Returns the files by which a broker's directory is known, after a clean shutdown."""
         return {"meta.properties": b"version=1\n", CLEAN_SHUTDOWN: b'{"version":0,"brokerEpoch":-1}'}
 
+    def log_start(self, name: str) -> int | None:  # noqa: ARG002 - there is no local directory
+        return None
+
     def folder(self, name: str, local_start: int | None) -> Folder:  # noqa: ARG002 - there is no local part
         """Returns all segments of the latest leader's log, and an empty one after them."""
         partition = self._partitions().get(name)
@@ -201,8 +213,11 @@ class RemoteOnlyFolders:
             return {}
         lineage = self._epochs(last, found)
         segments = [each for each in found if on_lineage(each, lineage, limits.INT64_MAX)]
-        start = min((each.base_offset for each in segments), default=last.end_offset)
-        parts = cover(segments, start, None) or [Served(start, start, None)]
+        if last not in segments:
+            url = self._layout.opened(last).url
+            raise CorruptionError(f"{url} has other leader epochs than its copy of the checkpoint; restore its objects", path=url)
+        start = max(min(each.base_offset for each in segments), min(lineage[0].start_offset, last.base_offset))
+        parts = cover(segments, start, None)
         self.views[name] = view = TierView(partition.topic_id, tuple(parts), tuple(lineage), None)
         return self.folder_of_view(name, view)
 
@@ -217,12 +232,15 @@ class RemoteOnlyFolders:
         }
 
     def _epochs(self, last: TierSegment, found: Sequence[TierSegment]) -> Sequence[EpochEntry]:
-        """Returns the leader epochs of a log, from its last segment; if that lost them, the first offsets that segments have."""
+        """Returns the leader epochs of a log, from its last segment's checkpoint.
+
+        If the checkpoint is missing, damaged or empty, or begins after the segment, returns the first offset of each epoch in the
+        segments instead.
+        """
         objects = self._layout.opened(last)
-        data = _small_file(objects, LEADER_EPOCH_CHECKPOINT)
-        with suppress(CorruptionError):
-            if data is not None:
-                return EPOCHS.parsed(data, objects.url)
+        entries = epochs_in(_small_file(objects, LEADER_EPOCH_CHECKPOINT), objects.url)
+        if entries and entries[0].start_offset < last.end_offset:
+            return entries
         starts: dict[int, int] = {}
         for epoch, start in (entry for segment in found for entry in segment.epochs):
             starts[epoch] = min(start, starts.get(epoch, start))
@@ -249,6 +267,9 @@ class PinnedFolders:
 
     def root_files(self) -> Mapping[str, bytes]:
         return self._folders.root_files()
+
+    def log_start(self, name: str) -> int | None:
+        return self._folders.log_start(name)
 
     def folder(self, name: str, local_start: int | None) -> Folder:
         """Returns the files of the partition."""
@@ -299,7 +320,7 @@ def folder_of(layout: TierLayout, name: str, parts: Sequence[Served], end: int) 
 
 
 def _small_file(objects: SegmentObjects, suffix: str) -> bytes | None:
-    """Returns a small file that can be made again from the log: none if it is damaged or missing."""
+    """Returns a small file that can be created again from the log: none if it is damaged or missing."""
     try:
         return SMALL_OBJECTS.get(f"{objects.url} {suffix}", partial(objects.small_file, suffix))
     except ObjectStoreUnavailableError:

@@ -14,6 +14,7 @@ from pylog.directory.partition_metadata import id_text
 from pylog.errors import UnsupportedFormatError
 from pylog.objects.tier_source import TierPartition
 from pylog.record.primitives import Reader, parsing
+from pylog.text import counted
 
 TOPIC: Final = "__remote_log_metadata"
 COPY_FINISHED: Final = 1
@@ -104,7 +105,7 @@ def _segment(read: Reader) -> RecordedSegment:
     epochs = tuple(sorted(read.array(lambda: _epoch(read))))
     size, custom, state = read.int32(), read.optional_sized(), read.int8()
     if not 0 <= base <= last or size < 0:
-        raise IndexError(f"a segment with the offsets {base} to {last} and {size} bytes")
+        raise IndexError(f"a segment with the offsets {base} to {last} and {counted(size, 'byte')}")
     return RecordedSegment(partition, segment_id, base, last + 1, size, epochs, custom, state)
 
 

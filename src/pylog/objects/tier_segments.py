@@ -2,7 +2,8 @@
 
 A leader that died during a copy leaves segments that overlap those of the next leader, and a leader that lost its last records
 leaves segments that never became part of the log. As in Kafka's own search, a segment counts if each of its leader epochs has the
-same offsets in the log's leader epochs.
+same offsets in the log's leader epochs. These begin at the log start, which may lie inside a segment: what the segment has before
+it does not count.
 """
 
 from __future__ import annotations
@@ -60,11 +61,16 @@ def on_lineage(segment: TierSegment, epochs: Sequence[EpochEntry], log_end: int)
     >>> log = [EpochEntry(0, 0), EpochEntry(2, 6)]
     >>> on_lineage(of((0, 0), (2, 6)), log, 20), on_lineage(of((0, 0)), log, 20), on_lineage(of((1, 0)), log, 20)
     (True, False, False)
+    >>> on_lineage(of((0, 0), (2, 6)), [EpochEntry(2, 8)], 20)  # the records before offset 8 were deleted
+    True
     """
     spans = {epoch: (start, end) for epoch, start, end in _spans(epochs, log_end)}
-    own = [(epoch, start, end) for epoch, start, end in _spans(segment.epochs, segment.end_offset) if start < end]
-    if not own or own[0][1] > segment.base_offset or segment.end_offset > log_end:
+    first = epochs[0].epoch if epochs else 0
+    own = [span for span in _spans(segment.epochs, segment.end_offset) if span[0] >= first and span[1] < span[2]]
+    if not own or segment.end_offset > log_end:
         return False
+    if first in spans:
+        spans[first] = 0, spans[first][1]  # its first records may have been deleted since, or before the segment was copied
     return all(epoch in spans and spans[epoch][0] <= start and end <= spans[epoch][1] for epoch, start, end in own)
 
 

@@ -155,7 +155,7 @@ class Versions(Generic[T]):
         """Returns whether a version that was just created follows the one before it.
 
         It does not if its writer paused for so long that the number was used and swept meanwhile. Versions are deleted oldest
-        first, so the one before it is gone too, and a later one is older. Then it is deleted: it was never the newest one.
+        first, so the one before it is deleted too, and a later one is older. Then it is deleted: it was never the newest one.
         """
         if version > 1 and self._objects.head(self._key(version - 1)) is not None:
             return True

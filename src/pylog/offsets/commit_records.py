@@ -112,7 +112,8 @@ class UncheckedCommits:
     def records(self, group_id: str, offsets: Mapping[Any, Any]) -> UncheckedRecords | None:
         """Returns the records of a commit of offsets alone, as most are. They are compared with the ends only under the lock.
 
-        The commit is for the logs that exist now: one whose topic is deleted, and made again, before it has the lock is refused.
+        The commit is for the logs that exist now. It is refused for a topic that is deleted and created again before the lock is
+        taken.
 
         Args:
             group_id, offsets: as for `OffsetStore.commit`.

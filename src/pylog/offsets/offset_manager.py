@@ -114,7 +114,7 @@ class OffsetManager:
 
     @property
     def retention_minutes(self) -> int:
-        """See `OffsetStore.retention_minutes`."""
+        """How long unused offsets are kept, in minutes: see `OffsetsConfig`."""
         return self._config.retention_minutes
 
     # ---- commit --------------------------------------------------------------------------------------------------------------

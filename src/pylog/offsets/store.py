@@ -30,11 +30,6 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
     _manager: OffsetManager
 
-    @property
-    def retention_minutes(self) -> int:
-        """How long unused offsets are kept, in minutes: see `OffsetsConfig`."""
-        return self._manager.retention_minutes
-
     def commit(
         self,
         group_id: str,

@@ -49,7 +49,10 @@ class OffsetsTopic(InternalTopic[OffsetsPartition]):
             message = (
                 f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
             )
-            raise IllegalStateError(f"{message}: where they belong is not known here", path=self._manager.path)
+            raise IllegalStateError(
+                f"{message}: pylog cannot tell which partition the group belongs to; use the broker's directory that has it",
+                path=self._manager.path,
+            )
         return number
 
     def _is_whole(self, count: int) -> bool:

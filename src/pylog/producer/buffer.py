@@ -170,7 +170,7 @@ class RecordAccumulator:
                 self._large.append(number)
                 self._set_room()
             self._work.notify()
-            return self._progress.wait_for(lambda: self._may_enter(number, size), self._max_block_ms / 1000)
+            return self.waiting.wait_for(lambda: self._may_enter(number, size), self._max_block_ms / 1000)
         finally:
             self._blocked -= 1
             if number in self._large:
@@ -224,7 +224,7 @@ class RecordAccumulator:
             target = self._taken_count + len(self.items)
             self._urgent = max(self._urgent, target)
             self._work.notify()
-            if not self._progress.wait_for(lambda: self._taken_count - len(self._under_way) >= target, seconds):
+            if not self.waiting.wait_for(lambda: self._taken_count - len(self._under_way) >= target, seconds):
                 raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still be appended")
 
     # ---- the sender ----------------------------------------------------------------------------------------------------------
@@ -331,14 +331,17 @@ class RecordAccumulator:
             timeout: seconds to wait; after that the remaining records are refused.
 
         Raises:
-            IllegalStateError: the call interrupts another call of this thread.
+            IllegalStateError: the call interrupts another call of this thread. As `Waiting.check_unlocked`.
         """
         self.waiting.check_outside()
         seconds = waitable(timeout)
-        self.refuse_new()
         sender = self.waiting.sender
         if sender is None or self.waiting.is_sender():
+            self.refuse_new()
             return
+        with self._lock:
+            self.waiting.check_unlocked(lambda: not (self.items or self._under_way))
+        self.refuse_new()
         sender.join(seconds)
         self.abandoned = True
         sender.join()

@@ -15,6 +15,7 @@ from pylog.errors import InvalidArgumentError
 from pylog.partitioner import DefaultPartitioner, Partitioner, PartitionFunction, RoundRobinPartitioner
 from pylog.record.types import Header, K, V
 from pylog.serializers import RecordHeaders, SerializesRecords, calls_of, conversion_of
+from pylog.transactions.records import checked_own_id
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
 _INSTEAD: Final = {  # what replaces kafka-python's other options
@@ -93,6 +94,8 @@ class ProducerConfig:
             raise InvalidArgumentError(f"enable_idempotence={self.enable_idempotence!r} is not True or False")
         if self.transactional_id is not None and not self.enable_idempotence:
             raise InvalidArgumentError("transactional_id cannot be combined with enable_idempotence=False; leave that option out")
+        if self.transactional_id is not None:
+            checked_own_id(self.transactional_id)
         for name in ("key_serializer", "value_serializer"):
             conversion_of(name, getattr(self, name), "serialize")
             refuse_coroutine_function(name, calls_of(getattr(self, name), "serialize"), "give a plain function")

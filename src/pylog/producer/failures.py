@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pylog.producer.future import FutureRecordMetadata, Outcome, route_of
+from pylog.text import counted
 
 LOGGER = logging.getLogger("pylog.producer")
 _MOST_KEPT: Final = 1_000  # failed batches; with more of them a report is due before the next flush
@@ -60,7 +61,7 @@ class DeliveryFailures:
         if not found:
             return
         parts = [f"{partition}: {count} ({type(error).__name__}: {error})" for partition, (count, error) in found.items()]
-        more = f"; and {len(parts) - _MOST_NAMED} more partitions" if len(parts) > _MOST_NAMED else ""
+        more = f"; and {counted(len(parts) - _MOST_NAMED, 'more partition')}" if len(parts) > _MOST_NAMED else ""
         LOGGER.error(
             "%d records were sent but not acknowledged, and their outcome was not checked: %s%s. "
             "Call result() on the future that each send returns, or pass on_delivery",

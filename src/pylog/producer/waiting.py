@@ -9,6 +9,7 @@ from numbers import Real
 from pylog.directory.locks import held_by_me
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError
 from pylog.fs import process_id
+from pylog.log.writing.partition_writer import is_exclusive
 
 
 def waitable(timeout: float | None) -> float | None:
@@ -73,13 +74,30 @@ class Waiting:
         if self.is_sender():
             raise InvalidArgumentError(f"a callback cannot {doing}: the producer's thread, which runs it, would wait for itself")
 
+    def check_unlocked(self, is_settled: Callable[[], bool]) -> None:
+        """Refuses to wait for the sender inside `Log.exclusively`: the sender may wait for that log.
+
+        Raises:
+            IllegalStateError: this thread has locked a log, and it is not settled.
+        """
+        if is_exclusive() and not is_settled():
+            message = (
+                "inside Log.exclusively this thread cannot wait for a producer: the producer's thread would wait for that log"
+            )
+            raise IllegalStateError(f"{message}; append with the Log, or call the producer afterwards")
+
+    def wait_for(self, is_settled: Callable[[], bool], seconds: float | None) -> bool:
+        """Waits for the sender, under the lock. Returns False if the time is over. Raises as `check_unlocked`."""
+        self.check_unlocked(is_settled)
+        return self.progress.wait_for(is_settled, seconds)
+
     def wait_until(self, is_settled: Callable[[], bool], timeout: float | None) -> None:
         """Waits until a record is settled.
 
         Raises:
             PylogTimeoutError: the timeout has expired.
             ClosedError: this is a forked child, in which no record is ever settled.
-            IllegalStateError: the call interrupts another call of this thread.
+            IllegalStateError: the call interrupts another call of this thread. As `check_unlocked`.
         """
         self.check_outside()
         self.check_other("wait for a record")
@@ -89,7 +107,7 @@ class Waiting:
         with self.lock:
             self._for_outcomes += 1
             try:
-                if not self.progress.wait_for(is_settled, seconds):
+                if not self.wait_for(is_settled, seconds):
                     raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still be appended")
             finally:
                 self._for_outcomes -= 1

@@ -93,7 +93,7 @@ def refusal(error: Exception, table: Table) -> PylogError:
         table: the batches, at least one.
     """
     if isinstance(error, MemoryError):
-        message = "the process has not enough memory for its records; close other programs, or raise its limit"
+        message = "the process does not have enough memory for its records; close other programs, or raise its limit"
         return placed(StorageFailedError(message, errno=errno.ENOMEM), table, 0)
     return placed(CorruptionError(f"its records do not decode ({reason_of(error)})"), table, 0)
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from pylog.errors import CorruptionError
 from pylog.record.format import CONTROL_ABORT, CONTROL_COMMIT
+from pylog.text import counted
 
 __all__ = [
     "CONTROL_TYPE_NAMES",
@@ -129,8 +130,8 @@ def end_transaction_record(coordinator_epoch: int, *, committed: bool) -> tuple[
 def _field(layout: struct.Struct, data: bytes | None, what: str) -> int:
     """Returns the field after the version."""
     if data is None or len(data) < layout.size:
-        size = "no" if data is None else len(data)
-        raise CorruptionError(f"a control record's {what} has {size} bytes, fewer than the required {layout.size}")
+        size = "no bytes" if data is None else counted(len(data), "byte")
+        raise CorruptionError(f"a control record's {what} has {size}, fewer than the required {layout.size}")
     version, field = layout.unpack_from(data)
     if version < 0:
         raise CorruptionError(f"a control record's {what} has version {version}")

@@ -82,7 +82,7 @@ def _check_layout(batch: pa.RecordBatch) -> None:
         try:
             (column.view(pa.binary()) if pa.types.is_string(column.type) else column).validate(full=True)
         except pa.ArrowInvalid as error:
-            raise InvalidRecordError(f"column {name} is damaged: {error}; make the table again") from error
+            raise InvalidRecordError(f"column {name} is damaged: {error}; create the table again") from error
 
 
 def _casts(schema: pa.Schema) -> dict[str, pa.DataType]:

@@ -212,7 +212,7 @@ class Kernel:
         """Compiles the kernel, or loads it from numba's cache: once, even if several threads call it first at the same moment.
 
         Raises:
-            StorageFailedError: the process has not enough memory for it, or numba cannot be loaded. It is not tried again: an
+            StorageFailedError: the process does not have enough memory for it, or numba cannot be loaded. Not tried again: an
                 import that failed half way leaves parts that the next one would trip over.
         """
         try:

@@ -37,6 +37,7 @@ from pylog.record.format import (
     NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
 )
+from pylog.text import counted
 
 __all__ = [
     "LegacyHeader",
@@ -116,7 +117,7 @@ def legacy_header(entry: BytesLike) -> LegacyHeader:
     """
     view = _view(entry)
     if len(view) < FRAME_SIZE + 1:
-        raise CorruptionError(f"a message of {len(view)} bytes is shorter than any message can be")
+        raise CorruptionError(f"a message of {counted(len(view), 'byte')} is shorter than any message can be")
     header = _header(view)
     if header.magic not in (0, 1):
         raise UnsupportedFormatError(f"magic {header.magic} is not 0 or 1, the magic of old message formats")
@@ -250,9 +251,9 @@ def _header(view: memoryview) -> LegacyHeader:
 
 def _check_header(header: LegacyHeader, size: int) -> None:
     if header.size != size:
-        raise CorruptionError(f"a message has {size} bytes, but its length field has {header.size}")
+        raise CorruptionError(f"a message has {counted(size, 'byte')}, but its length field has {header.size}")
     if size < LEGACY_HEADER_SIZE[header.magic]:
-        raise CorruptionError(f"a message of {size} bytes is too short for its format, magic {header.magic}")
+        raise CorruptionError(f"a message of {counted(size, 'byte')} is too short for its format, magic {header.magic}")
     if header.offset < 0:
         raise CorruptionError(f"a message has the negative offset {header.offset}")
 
@@ -273,7 +274,9 @@ def _sized(view: memoryview, at: int) -> tuple[memoryview | None, int]:
     if length < 0:
         return None, at
     if length > len(view) - at:
-        raise CorruptionError(f"a message has a key or value of {length} bytes, but only {len(view) - at} bytes are left")
+        raise CorruptionError(
+            f"a message has a key or value of {counted(length, 'byte')}, but ends after {counted(len(view) - at, 'byte')}"
+        )
     return view[at : at + length], at + length
 
 

@@ -27,6 +27,7 @@ from pylog.segment.header_digest import HeaderDigest, Numbers, digest_of, prefix
 from pylog.segment.log_file import Region
 from pylog.segment.names import SEAL, file_name
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 
 _MAGIC: Final = b"PYSL"
 _VERSION: Final = 1
@@ -321,5 +322,5 @@ def _ends_well(region: Region) -> bool:
 def foreign_reason(seal: Seal, size: int) -> str:
     """Returns why a seal does not belong to its file, in words that follow the file's name."""
     if size != seal.size:
-        return f"has {size} bytes, but its seal is for a file of {seal.size}: another program has changed it since"
+        return f"has {counted(size, 'byte')}, but its seal is for a file of {seal.size}: another program has changed it since"
     return "ends with a different batch than the sealed file: another program has changed it since"

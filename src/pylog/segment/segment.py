@@ -42,6 +42,7 @@ from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.times import AppendTimesAtFirstUse, Examined
+from pylog.text import counted
 
 _HEADERS: Final = 8192  # bytes in which the headers after an index entry are read: two of Kafka's intervals
 _MISFIT: Final = "its entries do not fit the batches"
@@ -113,7 +114,7 @@ class LogSegment:
         self._open_files = open_files
 
     def __repr__(self) -> str:
-        return f"LogSegment({self.path}, {self.size} bytes, {'sealed' if self.sealed else 'active'})"
+        return f"LogSegment({self.path}, {counted(self.size, 'byte')}, {'sealed' if self.sealed else 'active'})"
 
     @property
     def path(self) -> str:
@@ -131,9 +132,10 @@ class LogSegment:
         """Returns the open `.log` file. Keep the reference while reading, because the segment may release its own."""
         file = self._file
         if file is None:
-            identity = self.fs.identity(self.path)
+            is_asked = self.sealed and self._if_free is not None  # only then are rebuilt indexes written
+            identity = self.fs.identity(self.path) if is_asked else None
             file = self._file = LogFile(self.fs, self.path, mapped=self._mapped and self.sealed)
-            self._identity = identity if identity == self.fs.identity(self.path) else None
+            self._identity = identity if is_asked and identity == self.fs.identity(self.path) else None
             self._open_files.opened(self)
         return file
 

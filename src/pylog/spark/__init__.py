@@ -6,7 +6,15 @@ Nothing need be registered. `register(spark)` makes the same source read only wh
 Importing this package imports pyspark; `import pylog` does not import this package.
 """
 
-from pylog.spark.registration import register
-from pylog.spark.source import PylogDataSource
+from pylog.extras import install_command
+
+try:
+    from pylog.spark.registration import register
+    from pylog.spark.source import PylogDataSource
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "pyspark":
+        raise
+    message = f"pylog.spark requires PySpark 4.1 or newer; install it: {install_command('spark')}"
+    raise ModuleNotFoundError(message, name=error.name) from error
 
 __all__ = ["PylogDataSource", "register"]

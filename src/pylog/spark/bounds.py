@@ -63,7 +63,7 @@ class PartitionBounds:
         """
         if self.earliest <= offset <= self.latest or (which == "ending" and offset < self.earliest):
             return offset
-        fate = "is gone" if offset < self.earliest else "is not there yet"
+        fate = "was deleted" if offset < self.earliest else "does not exist yet"
         if offset in self.remote:
             fate = "is in a broker's remote tier, which the option `tier` reads"
         report_data_loss(

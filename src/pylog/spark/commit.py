@@ -32,8 +32,10 @@ from pylog.staging.intents import (
 )
 from pylog.staging.names import remove_staged
 from pylog.store import Store, clients_of, manager_of
+from pylog.text import counted
 from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import check_partition
+from pylog.transactions.staged import trace_micro_batch
 
 _ATTEMPTS: Final = 3  # to write a micro-batch whose transaction other programs abort
 
@@ -105,7 +107,7 @@ def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[St
         how: the query's options.
 
     Raises:
-        InvalidArgumentError: the query has gone beyond this micro-batch, or has appended it with another number of rows.
+        InvalidArgumentError: the query has committed a later micro-batch, or has appended it with another number of rows.
         OffsetOutOfRangeError: retention has deleted the records that show how much of an interrupted micro-batch was appended.
         As `commit_job`; calling it again goes on.
     """
@@ -147,18 +149,19 @@ def _check_rows(intent: Intent, count: int) -> None:
     if known is None or count in {0, known}:
         return
     raise InvalidArgumentError(
-        f"micro-batch {intent.batch} of query {intent.query} comes with {count} rows, and was appended already with {known}: "
-        f"{_where(intent)}. Nothing was appended now. Either the query's checkpoint has lost what the micro-batch was (its file "
-        f"offsets/{intent.batch}): put it back, or start the query with a new checkpoint, where offsets/{intent.batch - 1} of "
-        "the old one ends, or after the rows that are there. Or its rows are not the same each time: start it with a new "
-        f"checkpoint, where offsets/{intent.batch} ends"
+        f"micro-batch {intent.batch} of query {intent.query} comes with {counted(count, 'row')}, and was appended already "
+        f"with {known}: {_where(intent)}. Nothing was appended now. Either the query's checkpoint has lost what the micro-batch "
+        f"was (its file offsets/{intent.batch}): put it back, or start the query with a new checkpoint, where "
+        f"offsets/{intent.batch - 1} of the old one ends, or after the rows that are there. Or its rows are not the same each "
+        f"time: start it with a new checkpoint, where offsets/{intent.batch} ends"
     )
 
 
 def _where(intent: Intent) -> str:
     """Returns the offsets of a completed micro-batch. Records of other writers may be in between."""
     shown = [f"{each.records} in {each.topic}-{each.partition} from offset {each.end_offset} on" for each in intent.targets[:10]]
-    return ", ".join(shown) + (f" and in {len(intent.targets) - 10} partitions more" if len(intent.targets) > 10 else "")
+    more = len(intent.targets) - len(shown)
+    return ", ".join(shown) + (f" and in {counted(more, 'more partition')}" if more else "")
 
 
 def _write(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> Intent | None:
@@ -199,8 +202,8 @@ def _begun(
 def _check_count(partition: TopicPartition, count: int) -> None:
     if count > limits.INT32_MAX:
         raise InvalidArgumentError(
-            f"{count} rows of one micro-batch go to {partition.topic}-{partition.partition}; {limits.INT32_MAX} can: limit the "
-            "micro-batches of the query's source, or give the topic more partitions"
+            f"{count} rows of one micro-batch go to {partition.topic}-{partition.partition}; at most {limits.INT32_MAX} can: "
+            "limit the micro-batches of the query's source, or give the topic more partitions"
         )
 
 
@@ -212,10 +215,7 @@ def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeat
     """
     finished = _completed(access, intent, how, repeated=repeated)
     if finished is not None:
-        event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
-        partitions = [TopicPartition(each.topic, each.partition) for each in finished.targets]
-        facts = {"query": finished.query, "batch": finished.batch, "records": finished.records()}
-        trace.line(event, **facts, partitions=trace.names_of(partitions))
+        trace_micro_batch(trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED, finished)
     return finished
 
 
@@ -248,18 +248,19 @@ def _has_transactions(access: StoreAccess) -> bool:
 
 
 def _make_ready(store: Store, staged: StagedRows, how: CommitOptions) -> None:
-    """Makes the topics that are missing, and checks that the others are as the tasks found them."""
+    """Creates the topics that are missing, and checks that the others are as the tasks found them."""
     counts = {topic: count for index in staged.indexes for topic, count in index.counts.items()}
     present = store.topics()
     for topic, count in sorted(counts.items()):
         if topic not in present and how.create_topics:
             store.create_topic(topic, partition_count=how.partitions)
         elif topic not in present or present[topic].partition_count < count:
-            message = "is gone" if topic not in present else f"has {present[topic].partition_count} partitions"
+            known = present.get(topic)
+            message = "no longer exists" if known is None else f"has {counted(known.partition_count, 'partition')}"
             raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} {message}, and had {count} partitions when rows were sent to them; run the job again",
+                f"topic {topic!r} {message}, and had {count} when rows were sent to them; run the job again",
                 path=store.path,
             )
-    for partition in staged.partitions():  # their number may be the same, and they others
+    for partition in staged.partitions():  # other partitions may have the same number in all
         if partition.topic in present:
             check_partition(store.path, present[partition.topic], partition.partition)

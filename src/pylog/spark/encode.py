@@ -132,7 +132,7 @@ class TaskRows:
             with pylog.open(self._options.root, mode="r") as store:
                 self._known = store.topics()
         if name not in self._known and not self._options.create_topics:
-            message = f"there is no topic {name!r} in {self._options.root}; make it, or give the option createTopics=true"
+            message = f"there is no topic {name!r} in {self._options.root}; create it, or give the option createTopics=true"
             raise UnknownTopicOrPartitionError(message, path=self._options.root)
         return self._known.get(name)
 

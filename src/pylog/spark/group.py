@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import pylog
 from pylog.config import Durability
 from pylog.errors import PylogError
+from pylog.fs import OsFileSystem
 from pylog.offsets.store import offset_manager_of
 from pylog.record.types import TopicPartition
 from pylog.spark.partitions import topic_ids
@@ -40,6 +41,7 @@ class GroupCommits:
         """
         if self._store is None:
             with self._explained():
+                OsFileSystem().check_directory(self._path, write=True)  # `pylog.open` would advise an argument of its own
                 self._store = pylog.open(self._path, durability=Durability.OS)
         return self._store
 
@@ -72,7 +74,7 @@ class GroupCommits:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors inside say which option they are about."""
+        """Adds the option `groupId` to the errors of the block."""
         try:
             yield
         except PylogError as error:

@@ -55,7 +55,7 @@ def ranges(
     Args:
         start, end: the start and end of the micro-batch.
         seen: the partitions as they are now.
-        dropped: the partitions of the checkpoint that the query's options no longer name, as they may be there still.
+        dropped: the partitions of the checkpoint that the query's options no longer name. They may still exist.
     """
     deleted = sorted(start.positions.keys() - end.positions.keys())
     losses = [_left(partition, start.positions[partition], partition in dropped) for partition in deleted]
@@ -66,7 +66,7 @@ def ranges(
             losses.append(_left(partition, start.positions.get(partition, 0), True))
             continue
         if partition not in seen.ends or partition.topic in replaced:
-            losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
+            losses.append(Loss(f"{named(partition)} was deleted since its offsets up to {until} were planned", partition, until))
             continue
         available = MicroBatchRange(seen.starts[partition], seen.ends[partition])
         if partition not in known:
@@ -80,7 +80,7 @@ def ranges(
 def _left(partition: TopicPartition, offset: int, dropped: bool) -> Loss:
     """Returns the loss in a partition that the checkpoint names and that is not read from there on."""
     if not dropped:
-        return Loss(f"{named(partition)} is gone", partition, offset)
+        return Loss(f"{named(partition)} no longer exists", partition, offset)
     message = f"the checkpoint has {named(partition)} at offset {offset}, and the query's options no longer ask for it"
     return Loss(message, partition, offset)
 
@@ -89,7 +89,7 @@ def _late(partition: TopicPartition, was: int | None, available: MicroBatchRange
     """Yields the loss in a partition that is new, or that was created again after it had been read up to `was`."""
     if was is not None:
         yield Loss(
-            f"topic {partition.topic} was deleted and made again: what {named(partition)} had from offset {was} on is gone",
+            f"topic {partition.topic} was deleted and created again, with the records of {named(partition)} from offset {was} on",
             partition,
             was,
         )
@@ -105,16 +105,16 @@ def _missing(partition: TopicPartition, wanted: MicroBatchRange, available: Micr
         return
     first, last = min(available.start, wanted.end), max(available.end, wanted.start)
     if wanted.start < first:
-        yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} are gone", partition, wanted.start)
+        yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} no longer exist", partition, wanted.start)
     if last < wanted.end:
-        yield Loss(f"offsets {last} to {wanted.end} (exclusive) of {name} are gone", partition, last)
+        yield Loss(f"offsets {last} to {wanted.end} (exclusive) of {name} no longer exist", partition, last)
 
 
 def summary(losses: Sequence[Loss]) -> str:
-    """Returns a sentence about the first of them, for people.
+    """Returns a text about the first ten losses, and how many more there are.
 
-    >>> summary([Loss("a-0 is gone", TopicPartition("a", 0), 7)])
-    'a-0 is gone'
+    >>> summary([Loss("a-0 no longer exists", TopicPartition("a", 0), 7)])
+    'a-0 no longer exists'
     """
     shown = [loss.message for loss in losses[:10]]
     return "; ".join(shown) if len(losses) <= 10 else f"{'; '.join(shown)}; and {len(losses) - 10} more"

@@ -227,10 +227,12 @@ def _stream(given: GivenOptions) -> StreamOptions:
     group, common = given.get("groupId", values.word, None), _common(given)
     if group is not None and len(common["paths"]) > 1:
         raise InvalidArgumentError(
-            "groupId commits to the offsets that are kept in one directory; path names several, which a broker keeps them across"
+            "groupId requires one directory, because a group's committed offsets are in one; path names several"
         )
     if group is not None and is_url(common["paths"][0]):
-        raise InvalidArgumentError(f"groupId commits to a log directory, and {common['paths'][0]} is only read; leave it out")
+        raise InvalidArgumentError(
+            f"groupId commits to a log directory, and {common['paths'][0]} can only be read; leave groupId out"
+        )
     return StreamOptions(start=start, limits=_rate_limits(given), group=group, **common)
 
 
@@ -289,7 +291,7 @@ def _column_names(name: str, value: str) -> tuple[str, ...]:
     known = {column.lower(): column for column in (*COLUMNS, HEADERS)}
     found = [known.get(word.lower(), "") for word in values.words(name, value)]
     if "" in found or len(set(found)) < len(found):
-        raise InvalidArgumentError(f"{name}={value!r} is not made of different ones of {', '.join(known.values())}")
+        raise InvalidArgumentError(f"{name}={value!r} is not a list of different names of {', '.join(known.values())}")
     return tuple(found)
 
 

@@ -40,7 +40,7 @@ def opened(paths: Iterable[str], access: Access = NO_ACCESS) -> Iterator[dict[st
 
 
 def check_paths(paths: Iterable[str], access: Access = NO_ACCESS) -> None:
-    """Looks whether each directory is there and may be read, so that a wrong path is reported when a query is analysed.
+    """Checks that each directory exists and may be read, so that a wrong path is reported when a query is analysed.
 
     Args:
         paths: log directories, and URLs of archives.
@@ -127,7 +127,7 @@ def topic_id(log_dir: str, partition: TopicPartition) -> str | None:
 
     Args:
         log_dir: the log directory that has the partition.
-        partition: which.
+        partition: the partition.
     """
     with contextlib.suppress(CorruptionError):  # an id is not needed to read
         return read_topic_id(OsFileSystem(), join(log_dir, directory_name(partition)))

@@ -249,7 +249,7 @@ def _wanted(log: PartitionLog | None, start: int, end: int, pruning: Pruning) ->
     if pruning.timestamp is None or log is None or log.recovery_report:
         return ranges
     since = partial(ranges_since, log.snapshot(at_least=0), timestamp=pruning.timestamp)
-    return united(NumberRange(first, last) for partition in ranges for first, last in since(*partition))
+    return united(NumberRange(first, last) for each in ranges for first, last in since(*each))
 
 
 def extent_between(
@@ -292,14 +292,17 @@ def _recut(outlined: Outlined, extent: Extent, count: int) -> Extent:
 
 
 def with_more(bounds: Sequence[int], pieces: int) -> tuple[int, ...]:
-    """Adds bounds between those furthest apart, until there are `count` ranges, or one for each offset.
+    """Adds bounds to the widest ranges, until there are `pieces` ranges, or one range for each offset.
 
-    An index has an entry every 4 KiB at most, so cuts at its entries make few pieces of small records. These are at offsets,
-    whatever is there: of a batch that one of them cuts both tasks read the whole, and each gives its own records.
+    An index has at most one entry for each 4 KiB, so cuts at its entries give too few ranges of small records. The added bounds
+    divide ranges of offsets evenly and may be inside a batch. Both tasks then read that batch, and each returns its own records.
 
     Args:
-        bounds: rising offsets, the first and the last of the range among them.
-        pieces: wanted, about.
+        bounds: ascending offsets, from the start of the whole range to its end.
+        pieces: the number of ranges to reach; `bounds` are returned as they are if they have as many.
+
+    Returns:
+        Ascending offsets, those of `bounds` among them.
 
     >>> with_more((0, 10, 12), 4)
     (0, 3, 6, 10, 12)
@@ -342,14 +345,14 @@ def slices(
     """Returns the tasks that read extents.
 
     Args:
-        outlined: refreshes a partition that `minPartitions` splits further.
+        outlined: returns the outline of a partition that `minPartitions` splits further.
         extents: the ranges to read; empty ones need no task.
         options: the read's options.
         ids: the topics' ids, as far as they have any.
         cuts: the partitions in a snapshot, if one is read.
 
     Raises:
-        InvalidArgumentError: they would be too many.
+        InvalidArgumentError: there would be more than `MAX_SLICES` tasks.
     """
     found: list[LogSlice] = []
     for extent in _cut_finer(outlined, [extent for extent in extents if extent.bounds], options):
@@ -366,4 +369,4 @@ def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[i
     """Yields the pieces between bounds, split evenly where one spans more offsets than `max_records`."""
     for start, end in itertools.pairwise(bounds):
         parts = 1 if max_records is None else -(-(end - start) // max_records)
-        yield from itertools.pairwise(start + (end - start) * partition // parts for partition in range(parts + 1))
+        yield from itertools.pairwise(start + (end - start) * part // parts for part in range(parts + 1))

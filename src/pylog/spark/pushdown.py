@@ -49,7 +49,7 @@ _HIGH: Final = 2**80
 
 
 class NumberRange(NamedTuple):
-    """Whole numbers from `start` to before `end`."""
+    """The whole numbers from `start` to `end - 1`."""
 
     start: int
     end: int
@@ -128,7 +128,7 @@ def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
 
 
 def _column(each: Filter) -> str:
-    """Returns the column of a predicate; None if the predicate is about a part of one."""
+    """Returns the column of a predicate; an empty text if the predicate is about a part of one."""
     inner: Any = each
     while isinstance(inner, Not):
         inner = inner.child
@@ -187,7 +187,7 @@ def _offset(value: Any) -> int | None:
 
 
 def _microseconds(value: Any) -> int | None:
-    """Microseconds since 1970, exactly. Spark has resolved the session's time zone: a time without one is not Spark's."""
+    """Returns microseconds since 1970, exactly. Spark has resolved the session's time zone: a time without one is not Spark's."""
     return (value - _EPOCH) // _MICROSECOND if isinstance(value, dt.datetime) and value.tzinfo is not None else None
 
 
@@ -228,7 +228,11 @@ def _ranges(start: int, end: int) -> Ranges:
 
 
 def united(ranges: Iterable[NumberRange]) -> Ranges:
-    """Ranges in any order, as `Ranges` are: what overlaps or touches is one."""
+    """Returns ranges in ascending order. Merges those that overlap or touch.
+
+    Args:
+        ranges: in any order; empty ones are left out.
+    """
     found: list[NumberRange] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1].end:

@@ -17,11 +17,11 @@ PartitionPositions = Mapping[TopicPartition, int]
 
 
 def prorated(limit: int, sizes: Mapping[Part, int]) -> dict[Part, int]:
-    """Shares out a limit in proportion to sizes; everyone gets one at least, so that small ones do not starve.
+    """Shares out a limit in proportion to sizes; each part gets at least one, so that small ones do not starve.
 
     Args:
         limit: the approximate total to divide.
-        sizes: positive.
+        sizes: the size of each part, above 0.
 
     >>> prorated(10, {"a": 1000, "b": 500, "c": 1})
     {'a': 6, 'b': 3, 'c': 1}

@@ -69,7 +69,7 @@ def read_slice(part: LogSlice, options: ScanOptions) -> Iterator[pa.RecordBatch]
     Raises:
         NotALogDirectoryError: this machine does not have the log directory.
         UnknownTopicOrPartitionError: the partition does not exist, unless `failOnDataLoss` is false.
-        OffsetOutOfRangeError: a part of the slice has gone since the read was planned, unless `failOnDataLoss` is false.
+        OffsetOutOfRangeError: a part of the slice was deleted since the read was planned, unless `failOnDataLoss` is false.
         CorruptionError: a batch is damaged; the error has its path, position and offset.
 
     >>> part = LogSlice("/data/shop", "orders", 0, 0, 1000)
@@ -162,7 +162,7 @@ def _is_of_another_topic(part: LogSlice) -> bool:
 def _report_missing(part: LogSlice, options: ScanOptions) -> None:
     what = (
         f"{socket.gethostname()} does not find {named(part.topic_partition)} that the driver found: it was deleted "
-        "(and perhaps made again), or this executor has other files under that path"
+        "(and perhaps created again), or this executor has other files under that path"
     )
     if options.fail_on_data_loss:
         raise UnknownTopicOrPartitionError(f"{what}, {part.directory}", path=part.directory, offset=part.start)
@@ -176,7 +176,9 @@ def _available(log: PartitionLog, position: int, part: LogSlice, options: ScanOp
     missing = [(position, min(start, part.end))] if start > position else []
     missing += [(max(end, position), part.end)] if end < part.end else []
     for first, last in missing:
-        message = f"offsets {first} to {last} (exclusive) of {named(part.topic_partition)} have gone since the read was planned"
+        message = (
+            f"offsets {first} to {last} (exclusive) of {named(part.topic_partition)} were deleted since the read was planned"
+        )
         report_data_loss(message, path=part.directory, offset=first, fail=options.fail_on_data_loss)
     return start, end
 

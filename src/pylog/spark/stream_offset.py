@@ -1,12 +1,12 @@
-"""A place in a stream as Spark's checkpoint keeps it: the Kafka connector's JSON, `{"orders": {"0": 1000}}`.
+"""The position of a stream as Spark's checkpoint keeps it: the Kafka connector's JSON, `{"orders": {"0": 1000}}`.
 
 Two things in addition to the offsets must outlive a restart, and a data source can store them only here. They are
 notes: keys that no topic can have as its name, with no partitions. So the connector reads such a checkpoint too, and finds
 the same offsets; and one that it wrote, without notes, is read here.
 
-* `"orders@<topic id>": {}`: the id of the topic that the offsets are of. A topic that was deleted and made again has another.
+* `"orders@<topic id>": {}`: the id of the topic that the offsets are of. A topic that was deleted and created again has another.
 * `"@from <JSON>": {}`: where the stream began. Only the end of the first micro-batch has it: the checkpoint does not say where
-  that one starts, and `latest`, asked again after a restart, would be another place.
+  that one starts, and `latest`, asked again after a restart, would be another position.
 """
 
 from __future__ import annotations
@@ -102,6 +102,6 @@ def _positions(found: Any) -> dict[TopicPartition, int]:
         topics = msgspec.convert(found, _Topics, str_keys=True)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise InvalidArgumentError(
-            f"the checkpoint's offsets are not those of a stream of topics ({error}); was it another query's?"
+            f"the checkpoint's offsets are not those of a stream of topics ({error}); use this query's checkpoint, or a new one"
         ) from error
     return {TopicPartition(topic, number): offset for topic, offsets in topics.items() for number, offset in offsets.items()}

@@ -103,7 +103,7 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
         return WriteTarget(given, of_table=False)
     table = any_options(of_table)
     if table.scan.access.tier is not None:
-        raise InvalidArgumentError("the table reads a broker's remote tier, which is only read; write to another path")
+        raise InvalidArgumentError("the table reads a broker's remote tier, which cannot be written; write to another path")
     if tuple(schema.fieldNames()) != table.scan.columns:
         raise InvalidArgumentError(
             "the option 'path' is required: the rows come from a table, and it is not taken for the place where they go"

@@ -147,8 +147,8 @@ def _local(name: str, path: str) -> str:
         return path.rstrip("/")
     if uri is None or uri[1].lower() != "file":
         raise InvalidArgumentError(f"{name}={path!r} is not a path in a file system that is mounted here, nor a URL of objects")
-    from pylog.fs import OsFileSystem  # most reads need none of both here
-    from pylog.objects.opening import is_archive
+    from pylog.directory.archives import is_archive  # most reads need neither here
+    from pylog.fs import OsFileSystem
 
     return directory_url(uri[2]) if is_archive(OsFileSystem(), uri[2]) else uri[2]
 
@@ -206,7 +206,7 @@ def _topics(value: str, wrong: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{wrong}: {error}") from error
     if not isinstance(parsed, dict):
-        raise InvalidArgumentError(f"{wrong}: it is no object of topics")
+        raise InvalidArgumentError(f"{wrong}: it is not a JSON object of topics")
     return parsed
 
 
@@ -214,7 +214,7 @@ def _no_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} appears twice")
         found[name] = value
     return found
 

@@ -49,7 +49,7 @@ class PartitionsSeen:
 class _Kept:
     """A partition with its source and state: an outline of its headers while that is current, then the open log.
 
-    Of objects it has the extent, or for committed records the open log, until its root is made again.
+    Of objects it has the extent, or for committed records the open log, until its root is opened again.
     """
 
     log_dir: str
@@ -70,7 +70,7 @@ class PartitionTracker:
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._renewed: dict[str, float] = {}  # when a root with objects was made, in seconds of the clock
+        self._renewed: dict[str, float] = {}  # when a root with objects was opened, in seconds of the clock
         self._committed = options.scan.isolation_level == "read_committed"
         self._roots: dict[str, Root] = {}
         self._kept: dict[TopicPartition, _Kept] = {}
@@ -180,7 +180,7 @@ class PartitionTracker:
         self._drop(partition for partition in list(self._kept) if partition not in log_dirs)
         spans = {}
         for partition, log_dir in log_dirs.items():
-            with contextlib.suppress(UnknownTopicOrPartitionError):  # not made yet, or deleted since the directory was listed
+            with contextlib.suppress(UnknownTopicOrPartitionError):  # not created yet, or deleted since the directory was listed
                 spans[partition] = self._span(partition, log_dir, ids.get(partition.topic))
         found = {partition: log_dirs[partition] for partition in spans}
         starts, ends = ({partition: span[side] for partition, span in spans.items()} for side in (0, 1))

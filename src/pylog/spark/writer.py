@@ -186,7 +186,9 @@ def stream_writer(options: dict[str, str], schema: StructType, *, overwrite: boo
 
 def _checked(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:
     if overwrite:
-        raise InvalidArgumentError("records are only ever added to a log: use mode('append'), of a stream outputMode('append')")
+        raise InvalidArgumentError(
+            "records can only be appended to a log: use mode('append'), or outputMode('append') for a stream"
+        )
     found = write_options(options)
     check_rows(schema, found)
     _check_store(found)
@@ -200,5 +202,5 @@ def _check_store(options: WriteOptions) -> None:
         return
     with pylog.open(options.root, mode="r") as store:
         if options.topic not in store.topics():
-            message = f"there is no topic {options.topic!r} in {options.root}; make it, or give the option createTopics=true"
+            message = f"there is no topic {options.topic!r} in {options.root}; create it, or give the option createTopics=true"
             raise UnknownTopicOrPartitionError(message, path=options.root)

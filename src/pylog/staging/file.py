@@ -136,8 +136,10 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     """
     path = staged_path(root, staged)
     if not fs.exists(path):
-        message = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
-        raise StorageFailedError(f"{path}, which a task has written, is not there: {message}", path=path)
+        message = (
+            "the driver needs the store under the same path as the executors; or the file was removed while its job was running"
+        )
+        raise StorageFailedError(f"{path}, which a task has written, does not exist: {message}", path=path)
     file = fs.open(path)
     try:
         data = file.read(min(staged.index_size, INDEXES.bound(0)), staged.index_position)

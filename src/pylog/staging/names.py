@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pylog import limits, trace
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, ProcessName, join
+from pylog.fs import NAMES_ONLY, FileSystem, ProcessName, join
 from pylog.staging.intents import needed_names
 
 PREFIX: Final = "pylog-staging"
@@ -78,7 +78,11 @@ def sweep(fs: FileSystem, root: str, now_ms: int) -> list[str]:
 
     Returns:
         The names of the files that went.
+
+    Cost: a listing of the root, and another one with times if it has such files.
     """
+    if not any(entry.name.endswith(SUFFIX) for entry in fs.list(root, sizes=NAMES_ONLY)):
+        return []
     entries = {entry.name: entry for entry in fs.list(root, sizes=SUFFIX) if entry.name.endswith(SUFFIX)}
     given_up = []
     for name, entry in entries.items():

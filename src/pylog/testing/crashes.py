@@ -340,10 +340,18 @@ def restarted(
     boots = recording.boots + crash.power
     fs = RecordingFileSystem(clock=clock, image=image, boots=boots, without=without)
     if not crash.power:
-        fs.recording = recording.until(crash.after)
-        if crash.cut is not None:
-            fs.recording.shorten(crash.cut.size)
+        fs.recording = _before(recording, crash)
     return fs
+
+
+def _before(recording: Recording, crash: Crash) -> Recording:
+    """Returns the operations before a crash, of which it may have cut the last one, without marks."""
+    before = Recording(recording.start, recording.boots)
+    before.operations, before.sites = recording.operations[: crash.after], recording.sites[: crash.after]
+    if crash.cut is not None:
+        last = before.operations[-1]
+        before.operations[-1] = last._replace(data=last.data[: crash.cut.size])
+    return before
 
 
 def _drawn(all_of_them: list[_T], count: int | None, rng: random.Random) -> list[_T]:

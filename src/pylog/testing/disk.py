@@ -282,10 +282,14 @@ class Disk:
             links: number of links to follow before a loop is assumed.
         """
         node: Node | None = self.root
-        names = [name for name in path.split("/") if name]
+        names = path.split("/")
         for at, name in enumerate(names):
-            node = node.names.get(name) if isinstance(node, DirectoryNode) else None
-            if isinstance(node, LinkNode) and (follow or at + 1 < len(names)):
+            if not name:
+                continue
+            if not isinstance(node, DirectoryNode):
+                return None
+            node = node.names.get(name)
+            if isinstance(node, LinkNode) and (follow or any(names[at + 1 :])):
                 rest = "/".join([node.target, *names[at + 1 :]])
                 return self.find(rest, follow=follow, links=links - 1) if links else None
         return node

@@ -188,8 +188,8 @@ class FaultyLockByte:
         self._fs.meet("lock", self._path)
         return self._byte.try_take()
 
-    def let_go(self) -> None:
-        self._byte.let_go()
+    def release(self) -> None:
+        self._byte.release()
 
     def is_held(self) -> bool:
         """Asks for a lock of another, or fails."""

@@ -209,7 +209,7 @@ class MemoryLockByte:
         """Locks the byte. Returns False if another open file has it locked."""
         return self._file.try_lock(self._at, 1, exclusive=True)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unlocks the byte."""
         self._file.unlock(self._at, 1)
 

@@ -140,7 +140,18 @@ class LogModel:
         )
 
     def truncated(self, end: int) -> None:
-        """Notes that a truncation is acknowledged. Records at or after `end` never return, and those before it are durable."""
+        """Notes that a truncation is acknowledged. Records at or after `end` never return, and those before it are durable.
+
+        A truncation at the end of the log does nothing, so it makes nothing durable.
+
+        >>> model = LogModel()
+        >>> model.append([b"a", b"b"])
+        >>> model.truncated(2)
+        >>> model.promise.survives_power_loss
+        0
+        """
+        if end == self.end:
+            return
         droppable = frozenset(offset for offset in self.promise.droppable if offset < end)
         ends = {"survives_death": end, "survives_power_loss": end}
         self.promise = replace(self.promise, records=self.promise.records[:end], droppable=droppable, **ends)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 _OPTION = "pylog_kafka"
+_LEFT_OPEN = "always:.* was not closed by the test:ResourceWarning"  # which Python hides by default
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +35,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark, and installs the layer if that is requested and a `conftest.py` has named this plug-in."""
+    """Registers the mark, and installs the layer if that is requested and a `conftest.py` has named this plug-in.
+
+    A client that a test leaves open is shown, unless the project's own filters of warnings say otherwise.
+    """
+    config.getini("filterwarnings").insert(0, _LEFT_OPEN)  # later filters win
     config.addinivalue_line("markers", "pylog_kafka(directory=False, clock=False): how the test's Kafka is made")
     _install_if_asked(config, bool(config.getoption("--pylog-kafka")))
 
@@ -60,9 +65,12 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def pylog_store(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Provides a fresh pylog store for a test, without kafka-python's names."""
-    from pylog.compat.fixture import kafka_for_test
+    """Provides a fresh pylog store for a test, without kafka-python's names. With `kafka` in the same test, it is its store."""
+    from pylog.compat.fixture import KafkaForTests, kafka_for_test
 
+    if "kafka" in request.fixturenames and isinstance(used := request.getfixturevalue("kafka"), KafkaForTests):
+        yield used.store
+        return
     with kafka_for_test(*_how(request), replace=False) as made:
         yield made.store
 

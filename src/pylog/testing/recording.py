@@ -66,17 +66,6 @@ class Recording:
         """Adds a fact that holds from here on, for the check of crash states."""
         self.marks.append((len(self.operations), fact))
 
-    def until(self, count: int) -> Recording:
-        """Returns a recording of the first operations, without marks, which can be continued."""
-        other = Recording(self.start, self.boots)
-        other.operations, other.sites = self.operations[:count], self.sites[:count]
-        return other
-
-    def shorten(self, size: int) -> None:
-        """Cuts the last operation, a write, to `size` bytes."""
-        last = self.operations[-1]
-        self.operations[-1] = last._replace(data=last.data[:size])
-
     def known_after(self, count: int) -> object:
         """Returns the last mark before the operation of that number; None without one."""
         known = None

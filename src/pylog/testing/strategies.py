@@ -13,7 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from pylog import limits
 from pylog.record.types import Header
 
-__all__ = ["batches", "byte_strings", "headers", "records", "timestamps", "topic_configs"]
+__all__ = ["batches", "headers", "records", "timestamps", "topic_configs"]
 
 OPERATIONS = ("append", "append_many", "flush", "truncate", "delete_records", "reopen")
 
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     part: float = 0.0
 
 
-def byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
+def _byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
     """Draws keys and values: None, empty, short, or long enough to fill a small segment.
 
     Args:
@@ -75,7 +75,7 @@ def records(max_size: int = 300) -> SearchStrategy[NewRecord]:
     >>> find(records(), lambda record: record[1] is not None)
     (None, b'', (), -1)
     """
-    return st.tuples(byte_strings(20), byte_strings(max_size), headers(), timestamps())
+    return st.tuples(_byte_strings(20), _byte_strings(max_size), headers(), timestamps())
 
 
 def batches(max_records: int = 5, max_size: int = 300) -> SearchStrategy[list[NewRecord]]:

@@ -9,6 +9,7 @@ from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
+from pylog.text import counted
 from pylog.tools.metadata import KafkaTopic
 from pylog.topics.topic import Topic
 
@@ -109,7 +110,7 @@ def notes_on(store: Store, now_ms: int) -> Iterator[str]:
         due = sum(_due(store, topic, number, now_ms) for number in topic.partition_ids)
         if due:
             keep = f"pylog config {store.path} {topic.name} --set retention.ms=-1"
-            message = f"retention will delete {due} segments some minutes after the broker starts"
+            message = f"retention will delete {counted(due, 'segment')} some minutes after the broker starts"
             yield f"topic {topic.name}: {message}; to keep them: {keep}"
     yield "pylog.json stays for pylog: a broker does not write its changes of topics and options into it"
 

@@ -28,6 +28,7 @@ from pylog.record.format import (
     MIN_LENGTH,
 )
 from pylog.segment.log_file import LogFile
+from pylog.text import counted
 
 
 class RawBatches(NamedTuple):
@@ -90,7 +91,7 @@ class Frames:
             return None
         length = int.from_bytes(self._file.read(position + 8, 4).tobytes(), "big", signed=True)
         if length < MIN_LENGTH:
-            message = f"the batch at position {position} has a length of {length} bytes, too few for a batch"
+            message = f"the batch at position {position} has a length of {counted(length, 'byte')}, too few for a batch"
             raise CorruptionError(f"{self._file.path}: {message}; the rest is not shown", path=self._file.path, position=position)
         return None if position > self.size - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 

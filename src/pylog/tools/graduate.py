@@ -19,6 +19,7 @@ import msgspec
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
+from pylog.directory.archives import check_no_archive
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.directory.partition_metadata import format_partition_metadata, new_topic_id, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
@@ -30,6 +31,7 @@ from pylog.opening import open_store
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA
 from pylog.store import Store
+from pylog.text import counted
 from pylog.tools.adoption import kafka_topic, notes_on, server_properties
 from pylog.tools.metadata import BOOTSTRAP, KafkaTopic, bootstrap_checkpoint
 from pylog.tools.partitions import is_in_use, partition_reader, targets
@@ -129,6 +131,7 @@ def plan_graduation(
     files, time = fs or OsFileSystem(), clock or SystemClock()
     files.check_directory(path, write=False)
     root = absolute(path)
+    check_no_archive(files, root)
     _check_free(files, root)
     _check_names(files, root)
     _check_sound(root, verify(root, progress=progress, fs=files, clock=time))
@@ -218,7 +221,9 @@ def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
         state = partition_reader(fs, target, clock)().state
         extra = 0 if state.active is None else state.active.file().size() - state.active_size
         if state.active is not None and extra:
-            message = f"{state.active.path} has {extra} bytes after its end; remove {marker} to make the broker cut them off"
+            message = (
+                f"{state.active.path} has {counted(extra, 'byte')} after its end; remove {marker} to make the broker cut them off"
+            )
             raise CorruptionError(message, path=state.active.path, position=state.active_size, offset=state.end_offset)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from pylog.directory.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, OFFSETS, RECOVERY_POINT
 from pylog.directory.leader_epoch_cache import EPOCHS
 from pylog.directory.partition_metadata import METADATA
-from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
+from pylog.errors import InvalidArgumentError, StorageFailedError
 from pylog.fs import FILES, FileKind, FileSystem, absolute, base_name, join, parent_of
 from pylog.index import kinds
 from pylog.log.durable_point import SLOTS
@@ -88,15 +88,6 @@ def named_file(path: str) -> NamedFile:
     """
     name = base_name(path)
     return NamedFile(path, name, name[name.rfind(".") :] if "." in name else "")
-
-
-def is_directory(fs: FileSystem, path: str) -> bool:
-    """Returns True if the path is a readable directory."""
-    try:
-        fs.check_directory(path, write=False)
-    except NotALogDirectoryError:
-        return False
-    return True
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:

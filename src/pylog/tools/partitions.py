@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pylog.clock import Clock
 from pylog.config import TopicConfig
+from pylog.directory.archives import check_no_archive
 from pylog.directory.checkpoints import CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, read_marker
 from pylog.directory.locks import KAFKA_LOCK
 from pylog.directory.topic_names import parse_partition_directory
@@ -54,7 +55,7 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
         fs, path: the directory.
 
     Raises:
-        NotALogDirectoryError: the directory does not exist or is not readable.
+        NotALogDirectoryError: the directory does not exist, is not readable, or is an archive.
         InvalidArgumentError: the path is not valid.
 
     >>> import pylog, tempfile
@@ -76,6 +77,8 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
         return [PartitionDirectory(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
     catalog = _catalog(fs, root)  # read once: the catalog of many topics is long
     found = partitions_in(fs, root, entries)
+    if not found:
+        check_no_archive(fs, root)
     return [PartitionDirectory(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found.items()]
 
 

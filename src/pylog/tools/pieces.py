@@ -11,6 +11,7 @@ from pylog.record.control import end_transaction_record
 from pylog.record.few import few_rows
 from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LOG_OVERHEAD
 from pylog.record.types import MarkerBatch
+from pylog.text import counted
 
 _ENCODER: Final = BatchEncoder()
 _COORDINATOR_EPOCH: Final = 0  # a coordinator of any epoch may write the next marker
@@ -106,6 +107,15 @@ class SegmentPlan(NamedTuple):
     @property
     def new_size(self) -> int:
         return sum(piece.size for piece in self.pieces or ())
+
+    def __str__(self) -> str:
+        """Says what the repair does."""
+        if self.pieces is None:
+            return f"remove {self.path} ({counted(self.size, 'byte')})"
+        kept = sum(piece.size for piece in self.pieces if isinstance(piece, KeptBytes))
+        fillers = sum(isinstance(piece, EmptyBatch) for piece in self.pieces)
+        placed = f", with {counted(fillers, 'empty batch')} in place of removed records" if fillers else ""
+        return f"rewrite {self.path}: keep {kept} of its {counted(self.size, 'byte')}{placed}"
 
     def with_markers(self, markers: list[EndMarker]) -> SegmentPlan:
         """Returns the plan with markers, sorted by offset, in place of parts of its empty batches."""

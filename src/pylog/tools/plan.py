@@ -21,7 +21,7 @@ import numpy as np
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
-from pylog.fs import FILES, FileSystem, base_name
+from pylog.fs import FILES, FileSystem, base_name, join
 from pylog.log.checking.report import BEHIND, HARMLESS, Partition
 from pylog.record.format import LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.segment import names
@@ -30,7 +30,7 @@ from pylog.segment.segment import LogSegment
 from pylog.tools.lost_markers import LostEnd, lost_ends
 from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of
 from pylog.tools.pieces import ContentPart, EmptyBatch, EndMarker, KeptBytes, SegmentPlan, has_place
-from pylog.tools.verify import Affected, verify
+from pylog.tools.verify import Affected, is_in_archive, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
 OUTCOMES: Final = ("commit", "abort")
@@ -65,7 +65,8 @@ class PartitionPlan:
         forget_header: True if pylog's `durable-point` is removed because it becomes wrong.
         end_offset, new_end_offset: end offset of the log before and after.
         lost: offsets that are lost.
-        remote: offsets before the local log that are in a broker's remote tier; they stay there.
+        remote: offsets before the local log that are in a broker's remote tier, or in the archive; they stay there.
+        has_archive: whether that is the archive.
         lost_ends: transactions whose markers are removed, and how `read_committed` readers see them.
         markers: what ends these transactions.
     """
@@ -82,13 +83,13 @@ class PartitionPlan:
     new_end_offset: int = 0
     lost: tuple[LostOffsets, ...] = ()
     remote: range = range(0)
+    has_archive: bool = False
     lost_ends: tuple[LostEnd, ...] = ()
     markers: tuple[EndMarker, ...] = ()
 
     def sentences(self) -> Iterator[str]:
         """Yields sentences on what the repair does and which offsets are lost."""
-        for segment in self.segments:
-            yield _sentence_on(segment)
+        yield from map(str, self.segments)
         if self.created is not None:
             yield f"create a new segment at offset {self.created}"
         yield "rebuild indexes, producer snapshots and leader epochs"
@@ -102,18 +103,10 @@ class PartitionPlan:
         if not self.lost:
             yield "no record is lost"
         if self.remote:
-            message = f"offsets {self.remote.start} to {self.remote.stop - 1} stay in a broker's remote tier"
-            yield f"{message}, with the leader epochs that lead to them"
+            where = "the archive" if self.has_archive else "a broker's remote tier"
+            offsets = f"{self.remote.start} to {self.remote.stop - 1}"
+            yield f"offsets {offsets} stay in {where}, with the leader epochs that lead to them"
         yield from map(str, self.markers or self.lost_ends)
-
-
-def _sentence_on(segment: SegmentPlan) -> str:
-    if segment.pieces is None:
-        return f"remove {segment.path} ({segment.size} bytes)"
-    kept = sum(piece.size for piece in segment.pieces if isinstance(piece, KeptBytes))
-    fillers = sum(isinstance(piece, EmptyBatch) for piece in segment.pieces)
-    placed = f", with {fillers} empty batches in place of removed records" if fillers else ""
-    return f"rewrite {segment.path}: {kept} of its {segment.size} bytes stay{placed}"
 
 
 def plan_partition(
@@ -147,15 +140,16 @@ def plan_partition(
     Cost: reads the partition twice, and damaged segments three times.
     """
     found = verify(target.directory, alone=alone, fs=fs, clock=clock)
-    affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - _HURT)
+    harmful = [each for each in found.affected if each.finding.kind not in HARMLESS - _HURT]
+    affected = tuple(each for each in harmful if not is_in_archive(each))
     if not affected and not whole:
+        if harmful:
+            raise InvalidArgumentError(f"{harmful[0].finding.message}; {harmful[0].advice}")
         return None
     unreadable = next((each for each in affected if each.finding.kind == "unreadable"), None)
     if unreadable is not None:
         raise InvalidArgumentError(f"{unreadable.finding.message}; an unreadable file cannot be repaired: {unreadable.advice}")
-    if any(
-        name.endswith(names.SWAP) for name in sizes_of(fs, target)
-    ):  # a compaction is unfinished, and some segments exist twice
+    if any(name.endswith(names.SWAP) for name in sizes_of(fs, target)):  # of an unfinished compaction: segments exist twice
         message = f"{target.directory} has an unfinished compaction, which is not damage"
         raise InvalidArgumentError(f"{message}: open the partition for writing once to complete it, then repair the rest")
     readable = found.readable[0].ranges if found.readable else ()
@@ -182,11 +176,12 @@ class _Planner:
         self._state = partition.state
         self._end = partition.state.end_offset
         self._readable = list(readable) or ([(self._state.start_offset, self._end - 1)] if self._end else [])
+        self._has_archive = fs.exists(join(target.directory, names.ARCHIVED))
         self._segments = segments_of(fs, target)
         self._hurt = {each.finding.path for each in affected if each.finding.kind in _HURT}
 
     def plan(self, *, whole: bool) -> PartitionPlan:
-        made = replace(self._planned(whole=whole), remote=self._state.remote_offsets)
+        made = replace(self._planned(whole=whole), remote=self._state.remote_offsets, has_archive=self._has_archive)
         if made.remote and (made.new_end_offset < made.end_offset or whole):
             self._refuse_to_cut(made.remote)
         kept = {segment.path: segment.pieces or () for segment in made.segments}
@@ -205,6 +200,7 @@ class _Planner:
             is_committed: the outcome of those whose marker cannot be read.
         """
         ends = [lost.marker(is_committed=is_committed) for lost in plan.lost_ends]
+        plan = self._with_places(plan, [marker.offset for marker in ends if marker.offset < self._end])
         inside = [marker for marker in ends if has_place(marker, plan.segments)]
         end, epoch = plan.new_end_offset, self._epoch_before(len(self._segments))
         after = [marker for marker in ends if marker not in inside]
@@ -222,6 +218,22 @@ class _Planner:
             markers=(*inside, *added),
         )
 
+    def _with_places(self, plan: PartitionPlan, offsets: list[int]) -> PartitionPlan:
+        """Returns a plan that has empty batches up to the last of some offsets, in the segments that have them now.
+
+        So each marker is replaced together with its own segment: a crash between two segments parts no transaction from its end.
+        """
+        last, changed = max(offsets, default=-1), {segment.base_offset: segment for segment in plan.segments}
+        if last < plan.new_end_offset:
+            return plan
+        for number, (segment, following) in enumerate(self._segments):
+            first = max(segment.base_offset, plan.new_end_offset)
+            upto = last if following is None else min(last, following - 1)
+            if segment.base_offset in changed and first <= upto:
+                kept = changed[segment.base_offset].pieces or ()
+                changed[segment.base_offset] = _plan_of(segment, [*kept, EmptyBatch(first, upto, self._epoch_before(number + 1))])
+        return replace(plan, segments=tuple(changed.values()), new_end_offset=last + 1)
+
     def _last_that_stays(self, changed: Mapping[int, SegmentPlan]) -> SegmentPlan:
         for segment, _ in reversed(self._segments):
             plan = changed.get(segment.base_offset) or _plan_of(segment, [KeptBytes(0, segment.size)])
@@ -230,10 +242,12 @@ class _Planner:
         raise AssertionError("records of a transaction stay in a segment")
 
     def _refuse_to_cut(self, remote: range) -> None:
-        remote_text = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in a broker's remote tier"
+        text = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in"
+        if self._has_archive:
+            raise InvalidArgumentError(f"{text} the archive, which may have later ones too; use skip, or restore the store")
         raise InvalidArgumentError(
-            f"{remote_text}, and the broker may have copied later ones too; without them here it would serve others than pylog: "
-            "use skip, or have the broker delete the records"
+            f"{text} a broker's remote tier, and the broker may have copied later ones too; without them here it would serve "
+            "others than pylog: use skip, or have the broker delete the records"
         )
 
     def _planned(self, *, whole: bool) -> PartitionPlan:

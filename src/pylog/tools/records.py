@@ -41,6 +41,7 @@ from pylog.record.format import (
 )
 from pylog.record.header_columns import too_many_headers
 from pylog.record.legacy import LegacyRecord, inner_checksums, iterate_legacy
+from pylog.text import counted
 
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -173,7 +174,7 @@ def _readable_part(entry: Bytes, column: Table) -> Iterator[Row]:
         yield row._replace(offset=base + row.offset, timestamp=stamp, sequence=number)
         at = end
     if at != len(data):
-        raise CorruptionError(f"the batch at offset {base} has bytes after its {count} records", offset=base)
+        raise CorruptionError(f"the batch at offset {base} has bytes after its {counted(count, 'record')}", offset=base)
 
 
 def _record(data: bytes, at: int, end: int, base: int) -> tuple[Row, int]:

@@ -36,6 +36,7 @@ from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
 from pylog.segment.batch_walk import walk
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 from pylog.tools.backup import Backup
 from pylog.tools.partitions import PartitionDirectory, sizes_of, targets
 from pylog.tools.pieces import KeptBytes, SegmentPlan
@@ -226,11 +227,10 @@ class _Execution:
         derived = {name for name in touched if join(self._directory, name) not in logs}
         replaced = {names.LEADER_EPOCH_CHECKPOINT} | self._transactions_that_stay(derived)
         self._remove(*(derived - replaced))  # before the files that they are derived from change
-        for segment in sorted(plan.segments, reverse=True):
-            if segment.pieces is None:  # newest first: a crash leaves no hole
+        for segment in sorted(plan.segments, reverse=True):  # newest first: a crash leaves no hole, and the first damage
+            if segment.pieces is None:
                 self._remove(base_name(segment.path))
-        for segment in plan.segments:
-            if segment.pieces is not None:
+            else:
                 self._write_log(segment)
         self._rebuild()
         self._fs.sync_directory(self._directory)
@@ -352,5 +352,5 @@ def _snapshot(name: str) -> names.NumberedName | None:
 def _copy(source: File, piece: KeptBytes, target: File, position: int) -> None:
     done = copy_range(source, piece.start, piece.start + piece.size, target, position)
     if done < piece.start + piece.size:
-        message = f"{source.path} ends at position {done}, before the {piece.size} bytes that the plan copies"
+        message = f"{source.path} ends at position {done}, before the {counted(piece.size, 'byte')} that the plan copies"
         raise StorageFailedError(f"{message}; nothing was replaced; repair again", path=source.path)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
-from pylog.text import size_text
+from pylog.text import counted, size_text
 from pylog.times import time_text
 from pylog.tools.charts import StripSection, axis, bars, meter, strip, table, text
 from pylog.tools.sketches import Powers, Timeline, ValueSpan
@@ -193,17 +193,17 @@ def _topic(topic: TopicStats) -> str:
 def _facts(topic: TopicStats) -> str:
     stats = topic.stats
     facts = [
-        _counted(len(topic.partitions), "partition"),
-        _counted(stats.records, "record"),
+        counted(len(topic.partitions), "partition", ","),
+        counted(stats.records, "record", ","),
         size_text(stats.bytes),
-        _counted(stats.batches, "batch", "es"),
+        counted(stats.batches, "batch", ","),
     ]
     if stats.records_per_second is not None:
         facts.append(f"{stats.records_per_second:,.1f} records a second of event time")
     if stats.producer_ids:
-        facts.append(f"{len(stats.producer_ids):,} idempotent producers")
+        facts.append(counted(len(stats.producer_ids), "idempotent producer", ","))
     if stats.keys is not None and stats.keys.keys:
-        facts.append(f"about {stats.keys.estimate():,} distinct keys")
+        facts.append(f"about {counted(stats.keys.estimate(), 'distinct key', ',')}")
     return f'<p class="quiet">{text(" · ".join(facts))}</p>'
 
 
@@ -225,10 +225,6 @@ def _labels(spans: Sequence[ValueSpan]) -> list[str]:
     cut = slice(0, 16) if last - first > _THREE_HOURS_MS else slice(5, 19) if last - first > _TEN_SECONDS_MS else slice(5, None)
     middle = [spans[len(spans) // 2].start] if len(spans) > 2 else []
     return [_time(stamp)[cut] for stamp in (first, *middle, last)]
-
-
-def _counted(count: int, noun: str, plural: str = "s") -> str:
-    return f"{count:,} {noun}{plural if count != 1 else ''}"
 
 
 def _plain(value: float) -> str:
@@ -267,8 +263,8 @@ def _partitions(topic: TopicStats) -> str:
     empty = len(topic.partitions) - len(filled)
     hidden = len(filled) - len(drawn)
     left = [
-        f"empty: {_counted(empty, 'partition')}" if empty else "",
-        f"not drawn: {_counted(hidden, 'partition')}" if hidden else "",
+        f"empty: {counted(empty, 'partition', ',')}" if empty else "",
+        f"not drawn: {counted(hidden, 'partition', ',')}" if hidden else "",
     ]
     labels = ", ".join(filter(None, left))
     parts.append(f'<p class="quiet">{text(labels)}</p>' if labels else "")
@@ -278,7 +274,7 @@ def _partitions(topic: TopicStats) -> str:
 def _map(partition: PartitionStats) -> str:
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     sections = [*_segment_sections(partition.segments), *_damaged_sections(partition.damaged)]
-    label = f"partition {partition.key.partition}: {_counted(len(partition.segments), 'segment')}"
+    label = f"partition {partition.key.partition}: {counted(len(partition.segments), 'segment', ',')}"
     return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(sections, start, end, label)}</div>'
 
 
@@ -301,7 +297,9 @@ def _damaged_sections(damaged: Sequence[DamagedRange]) -> Iterator[StripSection]
 def _details(partition: PartitionStats) -> str:
     stats = partition.stats
     message = f"partition {partition.key.partition}: offsets {partition.start_offset:,} to {partition.end_offset - 1:,}, "
-    message += f"{_counted(stats.records, 'record')}, {size_text(stats.bytes)}, {_counted(len(partition.segments), 'segment')}"
+    message += (
+        f"{counted(stats.records, 'record', ',')}, {size_text(stats.bytes)}, {counted(len(partition.segments), 'segment', ',')}"
+    )
     spans = stats.timeline.columns(_PARTITION_COLUMNS)
     charts = _timeline("Records over event time", spans, "records") + _timeline("Bytes over event time", spans, "bytes")
     rows = [_segment_row(segment) for segment in partition.segments[-_MOST_ROWS:]]

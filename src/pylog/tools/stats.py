@@ -17,7 +17,10 @@ import numpy as np
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute
+from pylog.groups.described import described_groups
+from pylog.groups.description import GroupDescription
 from pylog.log.checking.report import Partition
+from pylog.offsets.store import offset_manager_of
 from pylog.opening import archived_root, open_store
 from pylog.record.batch import Bytes, Table
 from pylog.record.compression import Scratch
@@ -42,6 +45,7 @@ from pylog.record.format import (
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import WalkedRange
 from pylog.segment.segment import LogSegment
+from pylog.store import manager_of
 from pylog.tools.headers import Segments, walked_ranges
 from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
@@ -434,7 +438,7 @@ def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None =
         fs, clock: the file system and the clock; by default the system's.
 
     Raises:
-        CorruptionError: the committed offsets are damaged.
+        CorruptionError: the committed offsets are damaged. A partition that cannot be read has no lag.
 
     Cost: a read of `__consumer_offsets`.
     """
@@ -442,10 +446,14 @@ def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None =
     if any(target.directory == root for target in targets(files, root)):
         return []
     with open_store(root, "r", fs=files, clock=time) as store:
-        found = [
-            Lag(name, *each.partition, each.offset, each.end_offset, each.end_offset - each.offset)
-            for name in store.groups()
-            for each in store.group(name).describe().partitions
-            if each.offset is not None and each.end_offset is not None
-        ]
+        described = described_groups(manager_of(store), offset_manager_of(store.offsets), store.groups())
+    found = [lag for name, group in described.groups.items() for lag in _lags_of(name, group)]
     return sorted(found, key=lambda each: -each.lag)
+
+
+def _lags_of(name: str, group: GroupDescription | PylogError) -> Iterator[Lag]:
+    if isinstance(group, PylogError):
+        raise group
+    for each in group.partitions:
+        if each.offset is not None and each.end_offset is not None:
+            yield Lag(name, *each.partition, each.offset, each.end_offset, each.end_offset - each.offset)

@@ -18,6 +18,7 @@ from pylog.log.checking.report import BEHIND, ReadPartition, Report, about
 from pylog.log.recovery.findings import Finding
 from pylog.record.format import BASE_OFFSET, CRC_BAD, CRC_STATE, LAST_OFFSET, POSITION, SIZE
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 from pylog.tools.partitions import PartitionDirectory
 
 _TOLD = frozenset({"torn", "corrupt", "unreadable"})  # kinds of findings that already cover these bytes
@@ -43,10 +44,10 @@ def trailing_bytes(
     except PylogError:
         return  # reported by the verification
     if sound_end > position:
-        held = f"has {sound_end - position} bytes of whole batches after its end at position {position}"
+        held = f"has {counted(sound_end - position, 'byte')} of whole batches after its end at position {position}"
         yield about("foreign", active.path, f"{held}: the next writer adopts them", position=position, size=sound_end - position)
     if size > sound_end and not _is_preallocated(fs, target, active, sound_end, size):
-        held = f"has {size - sound_end} bytes after its end at position {sound_end} that are not a batch of this log"
+        held = f"has {counted(size - sound_end, 'byte')} after its end at position {sound_end} that are not a batch of this log"
         yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=sound_end, size=size - sound_end)
 
 

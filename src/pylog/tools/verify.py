@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
-from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
+from pylog.fs import FileSystem, OsFileSystem, absolute, base_name, join, parent_of
 from pylog.log.checking.report import BEHIND, GOOD, HARMLESS, FileVerdict, Partition, ReadPartition, Report, of_error
 from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.recovery.findings import Finding
@@ -22,12 +22,14 @@ from pylog.record.format import SIZE
 from pylog.segment import names
 from pylog.segment.batch_walk import is_preallocated, walk
 from pylog.store import manager_of
-from pylog.tools.names import is_directory, named_file, segment_at
+from pylog.tools.names import named_file, segment_at
 from pylog.tools.partitions import PartitionDirectory, partition_reader, sizes_of, targets
 from pylog.tools.trailing_bytes import trailing_bytes
 from pylog.topics.catalog import CATALOG, read_catalog
 from pylog.topics.checking import check_catalog
+from pylog.topics.signs import is_directory
 from pylog.transactions.checking import transaction_findings
+from pylog.urls import is_url
 
 SOUND: Final = 0
 DAMAGED: Final = 1
@@ -49,6 +51,14 @@ _ADVICE: Final = {
     "undecodable": "read it with the version that wrote it, or restore the directory from a copy",
     "state": "verify again; if the finding stays, another program is changing the directory",
 }
+_OF_THE_ARCHIVE: Final = (
+    "the archive has this segment, and a repair of the directory does not change it: pylog verify with the archive's URL names "
+    "the object; restore that from a copy of the bucket"
+)
+_ARCHIVE_UNREADABLE: Final = (
+    "check that the archive can be reached; if it can, restore the object from a copy of the bucket: pylog verify with the "
+    "archive's URL names all objects that are missing"
+)
 _KNOWN: Final = (names.DURABLE_POINT, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
 
 
@@ -220,13 +230,25 @@ def _judged(fs: FileSystem, found: list[PartitionDirectory], reads: list[ReadPar
             sizes = {}
         bounds = _bounds(target, sizes)
         affected_here = [_affected(finding, bounds, target.directory) for finding in own]
+        affected_here = [each._replace(advice=_OF_THE_ARCHIVE) if _is_elsewhere(each, sizes) else each for each in affected_here]
         affected += affected_here
         files += _files(target, sizes, own)
         if any(each.first_offset is not None for each in affected_here):
             with contextlib.suppress(PylogError):  # a partition that cannot be opened has a finding already
-                readable.append(_readable(read(), affected_here))
+                readable.append(_readable(read().whole(), affected_here))
     affected += [_affected(finding, {}, finding.path) for finding in left]
     return Verification(tuple(affected), tuple(files), tuple(readable), report)
+
+
+def _is_elsewhere(each: Affected, sizes: dict[str, int]) -> bool:
+    """Returns whether damage was found in a segment that is not in the directory: it was read from the archive."""
+    finding = each.finding
+    return finding.kind == "corrupt" and finding.path.endswith(names.LOG) and base_name(finding.path) not in sizes and bool(sizes)
+
+
+def is_in_archive(each: Affected) -> bool:
+    """Returns whether damage is in a segment of the archive."""
+    return each.advice == _OF_THE_ARCHIVE
 
 
 def _is_in(path: str, directory: str) -> bool:
@@ -242,6 +264,8 @@ def _bounds(target: PartitionDirectory, sizes: Iterable[str]) -> dict[str, int |
 
 def _affected(finding: Finding, bounds: dict[str, int | None], directory: str) -> Affected:
     advice = _ADVICE.get(finding.kind, _ADVICE["state"]).format(directory=directory)
+    if finding.kind == "unreadable" and is_url(finding.path):
+        advice = _ARCHIVE_UNREADABLE
     if finding.kind not in _LOSES or not finding.path.endswith(names.LOG):
         return Affected(finding, None, None, advice)
     if finding.next_offset is not None and finding.next_offset <= finding.offset:

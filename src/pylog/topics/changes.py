@@ -186,8 +186,8 @@ class TopicChanges:
             directory = join(self._root, directory_name(partition))
             check_deletable(self._fs, directory)
             if begins_in_tier(self._fs, directory, starts.get(partition)):
-                message = f"{directory} begins in a broker's remote tier, of which the broker alone can delete it"
-                raise IllegalStateError(f"{message}; have it delete the topic {topic.name!r}", path=directory)
+                message = f"{directory} begins in a broker's remote tier, which only the broker can delete"
+                raise IllegalStateError(f"{message}; delete the topic {topic.name!r} with the broker", path=directory)
 
     def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
         """Removes partitions from the checkpoints. Under the root's lock."""

@@ -37,7 +37,7 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
             if name.endswith(TEMPORARY) and quiet:
                 yield about("leftover", join(root, name), UNFINISHED)
             elif partition is not None and partition in ids:
-                yield from _check_id(fs, join(root, name), ids[partition])
+                yield from _check_id(fs, root, partition, ids[partition], quiet=quiet)
         yield from _check_made(fs, root, ids, set(ids) - set(listed.values()))
     except StorageFailedError as error:
         yield of_error(error, root)
@@ -55,10 +55,9 @@ def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
 def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], lacking: set[TopicPartition]) -> Iterator[Finding]:
     """Yields partitions without a directory, as lost or not yet created. Skips those that changed during the check."""
     made = {partition for partition in lacking if was_made(fs, root, partition)}  # before the listing, which can only clear it
-    topics = read_catalog(fs, root).topics if lacking else {}
+    catalog = read_catalog(fs, root) if lacking else Catalog()
     for partition in sorted(lacking):
-        topic = topics.get(partition.topic)
-        if topic is None or topic.id != ids[partition] or fs.exists(join(root, directory_name(partition))):
+        if not _has(catalog, partition, ids[partition]) or fs.exists(join(root, directory_name(partition))):
             continue
         message = f"has no directory for partition {partition.partition} of topic {partition.topic}, which its catalog names"
         if partition in made:
@@ -67,7 +66,15 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
             yield about("unmade", root, f"{message}: the topic's creator has not created it yet, or was killed before")
 
 
-def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
+def _has(catalog: Catalog, partition: TopicPartition, topic_id: str) -> bool:
+    """Returns whether a topic is still the same in a catalog that was read later, and not created again meanwhile."""
+    topic = catalog.topics.get(partition.topic)
+    return topic is not None and topic.id == topic_id
+
+
+def _check_id(fs: FileSystem, root: str, partition: TopicPartition, expected: str, *, quiet: bool) -> Iterator[Finding]:
+    """Yields a finding if a directory is of another topic than the catalog has. Skips a topic that changed during the check."""
+    directory = join(root, directory_name(partition))
     path = join(directory, PARTITION_METADATA)
     metadata = METADATA.fetch_derived(fs, path)
     if metadata.withheld:  # its contents are unknown: replacing the file would lose them
@@ -75,7 +82,7 @@ def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding
         return
     try:
         found = read_topic_id(fs, directory)
-        if found not in (None, expected):
+        if found not in (None, expected) and (quiet or _has(read_catalog(fs, root), partition, expected)):
             yield about("derived", directory, f"has the topic id {found}, and the catalog says {expected}")
     except PylogError as error:
         yield of_error(error, directory, "derived")

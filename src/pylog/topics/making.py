@@ -25,11 +25,12 @@ from pylog.errors import (
 from pylog.fs import NAMES_ONLY, FileSystem, join, parent_of, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
+from pylog.text import counted
 from pylog.topics.catalog import CatalogTopic, check_room
 from pylog.topics.links import check_link
 from pylog.topics.listing import is_kraft_brokers
 from pylog.topics.partitions import directory_name
-from pylog.topics.signs import META_PROPERTIES
+from pylog.topics.signs import META_PROPERTIES, is_directory
 from pylog.topics.topic import Topic
 
 
@@ -58,7 +59,7 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: range) -> 
     file_names = {entry.name for entry in fs.list(root, sizes=NAMES_ONLY) if not entry.is_directory}
     for found in sorted(file_names & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
-        raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
+        raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be created; move it away", path=path)
 
 
 def check_partition_count(count: object) -> int:
@@ -78,7 +79,7 @@ def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
             "would no longer be found"
         )
     if count <= present:
-        verb, wanted = "reduce" if count < present else "set", f"{count} partition{'s' * (count != 1)}"
+        verb, wanted = "reduce" if count < present else "set", counted(count, "partition")
         message = f"cannot {verb} {topic.name!r} to {wanted}: it has {present}, and partitions can only be added"
         raise InvalidArgumentError(message)
     check_may_be_made(fs, root, topic.name, range(present, count))
@@ -94,9 +95,31 @@ def make_root(fs: FileSystem, root: str) -> None:
     parent = parent_of(root)
     if not fs.exists(parent):
         raise NotALogDirectoryError(f"cannot create {root}: the directory {parent} does not exist; create it first", path=root)
-    fs.check_directory(parent, write=True)
+    try:
+        fs.check_directory(parent, write=True)
+    except NotALogDirectoryError as error:
+        raise NotALogDirectoryError(f"cannot create {root}: {error}, or choose another directory", path=root) from error
     fs.make_directory(root)
     fs.sync_directory(parent)
+
+
+def check_writable(fs: FileSystem, root: str, instead: str) -> None:
+    """Checks that a log directory can be written. If it can only be read, the error says what to do instead.
+
+    Args:
+        fs: the file system.
+        root: the directory.
+        instead: how to read it, as the end of the error's sentence.
+
+    Raises:
+        NotALogDirectoryError: it is no directory, or this process may not write there.
+    """
+    try:
+        fs.check_directory(root, write=True)
+    except NotALogDirectoryError as error:
+        if not is_directory(fs, root):
+            raise
+        raise NotALogDirectoryError(f"{error}, or {instead}", path=root) from error
 
 
 def sync_name(fs: FileSystem, root: str) -> None:

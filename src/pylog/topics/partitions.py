@@ -39,10 +39,10 @@ def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) ->
     try:
         fs.check_directory(directory, write=write)
     except NotALogDirectoryError as error:
-        if fs.exists(directory):  # made again, unless it is something else that has its name
+        if fs.exists(directory):  # created again, unless it is something else that has its name
             fs.check_directory(directory, write=write)
             return
-        message = f"{directory} is not there any more: its topic was deleted meanwhile"
+        message = f"{directory} no longer exists: its topic was deleted meanwhile"
         raise UnknownTopicOrPartitionError(message, path=directory) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pylog.config import TopicConfig
+from pylog.text import counted
 from pylog.times import duration_text
 
 
@@ -45,4 +46,4 @@ def _limits(
         return []
     ms, size = config.retention_ms if ms is None else ms, config.retention_bytes if size is None else size
     found = [f"{before_time}{duration_text(ms)}"] if ms >= 0 else []
-    return found + ([f"{before_size}{size} bytes{after_size}"] if size >= 0 else [])
+    return found + ([f"{before_size}{counted(size, 'byte')}{after_size}"] if size >= 0 else [])

@@ -1,4 +1,4 @@
-"""The file names by which a log directory is recognised."""
+"""How a directory is recognised, and the file names that show that it is a log directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
-from pylog.fs import DirectoryEntry
+from pylog.errors import NotALogDirectoryError
+from pylog.fs import DirectoryEntry, FileSystem
 from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG
 
@@ -20,6 +21,15 @@ _SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, ARCHIVE_SETTINGS, CLEAN_SHU
 _OF_THE_SYSTEM: Final = frozenset(
     {"lost+found", ".DS_Store", ".gitignore", ".gitkeep", ".keep"}
 )  # in a directory meant to be empty
+
+
+def is_directory(fs: FileSystem, path: str) -> bool:
+    """Returns whether a path is a directory that this process may read."""
+    try:
+        fs.check_directory(path, write=False)
+    except NotALogDirectoryError:
+        return False
+    return True
 
 
 def is_unused(entries: Iterable[DirectoryEntry]) -> bool:

@@ -20,7 +20,7 @@ from pylog.factory_made import FactoryMade
 from pylog.fs import join
 from pylog.log.producer_state import Producer
 from pylog.log.reading.lookup import name
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.record.types import OpenTransaction, TopicPartition
 from pylog.topics.topic import check_partition
 from pylog.transactions.described import STATES, OpenTransactionDescription, Owner, TransactionDescription, described
@@ -175,7 +175,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             manager = self._writing()
             done = manager.settle()
             for key in self._partitions(None, None):
-                log = self._manager.log(*key)
+                log = current_log(self._manager, *key)
                 if log.snapshot(committed=True).first_unstable_offset is not None:
                     done += manager.coordinator.sweep(log)
             return done
@@ -212,7 +212,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         Args:
             topic: as for `find_open`.
             partition: as for `find_open`.
-            idle_ms: only those whose producer has appended nothing for so many milliseconds. `kafka-transactions.sh` waits for 15
+            idle_ms: the shortest time without an append of the producer, in milliseconds. `kafka-transactions.sh` waits for 15
                 minutes by default; here, the states of the ids are enough.
 
         Raises:
@@ -248,7 +248,9 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             for each in given:
                 self._check_hanging(each)
             return [
-                each for each in given if coordinator.abort_open(self._manager.log(*each.topic_partition), _transaction_of(each))
+                each
+                for each in given
+                if coordinator.abort_open(current_log(self._manager, *each.topic_partition), _transaction_of(each))
             ]
 
     def _check_hanging(self, given: OpenTransactionDescription) -> None:
@@ -288,7 +290,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         manager = self._manager
         if topic is None:
             if partition is not None:
-                raise InvalidArgumentError(f"partition={partition} names a partition of no topic; give its topic too")
+                raise InvalidArgumentError(f"partition={partition} requires a topic; give both")
             found = [each for each in manager.topics().values() if each.name not in _WITHOUT]
             return [TopicPartition(each.name, number) for each in found for number in each.partition_ids]
         known = manager.topic(topic)
@@ -301,7 +303,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         found: SeenProducers = []
         for key in partitions:
             with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
-                found += [(key, entry) for entry in self._manager.log(*key).open_producers()]
+                found += [(key, entry) for entry in current_log(self._manager, *key).open_producers()]
         return found
 
     def _judged(self, seen: SeenProducers) -> OpenTransactions:

@@ -25,7 +25,7 @@ from pylog.limits import MAX_PRODUCER_EPOCH
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TopicPartition
 from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
@@ -38,7 +38,7 @@ from pylog.transactions.producer_ids import is_of_a_broker, new_producer_id
 from pylog.transactions.single_batch import SingleBatchTransactions
 from pylog.transactions.topic import TransactionsTopic
 
-_TOLD: Final = "a newer instance or an administrator aborts it"
+_REQUESTED: Final = "a newer instance or an administrator aborts it"
 _HEARTBEAT_S: Final = 3.0  # between two checks of open transactions, as a rule
 
 
@@ -177,7 +177,7 @@ class TransactionCoordinator:
 
         A `TransactionalBatch` counts once its marker follows. Any other one is all of its transaction, and decides it (5.4).
         """
-        log = self._manager.log(*partition)
+        log = current_log(self._manager, *partition)
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
 
@@ -246,7 +246,7 @@ class TransactionCoordinator:
             The state of the id as this call has left it; None if it has none.
         """
         current = self.topic.state_of(transactional_id)
-        reason = _TOLD if abort else None if current is None else self._why_due(current)
+        reason = _REQUESTED if abort else None if current is None else self._why_due(current)
         if current is not None and current.state is TransactionState.ONGOING and reason is not None:
             if not abort and self.go_on(current):
                 return self.topic.state_of(transactional_id)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from pylog.clock import Clock
+from pylog.log.writing.partition_writer import is_exclusive
 from pylog.record.ahead import Worker
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Crew:
         """
         if not syncs:
             return [call() for call in calls]
-        if len(calls) == 1 or self._call_s < _SLOW_S:
+        if len(calls) == 1 or self._call_s < _SLOW_S or is_exclusive():  # another thread would wait for the log of this one
             return [self._measured(call) for call in calls]
         found: list[T] = []
         for first in range(0, len(calls), _MOST):

@@ -40,7 +40,7 @@ class TransactionDeadlines:
     def __init__(self, heartbeat_s: float) -> None:
         self._longest_gap = 2 * heartbeat_s
         self._seen: dict[OpenedAt, float] = {}  # for how many seconds each was seen open
-        self._looked: float | None = None
+        self._checked_at: float | None = None
 
     def overdue(self, states: Iterable[TransactionMetadata], now: float) -> frozenset[OpenedAt]:
         """Returns the transactions that have been open for their timeout, as this observer has seen it.
@@ -49,8 +49,8 @@ class TransactionDeadlines:
             states: the states of all ids that are open; others are ignored.
             now: the observer's monotonic clock, in seconds.
         """
-        gap = 0.0 if self._looked is None else max(0.0, min(now - self._looked, self._longest_gap))
-        self._looked = now
+        gap = 0.0 if self._checked_at is None else max(0.0, min(now - self._checked_at, self._longest_gap))
+        self._checked_at = now
         before, self._seen = self._seen, {}
         found = set()
         for state in states:
@@ -79,5 +79,5 @@ def why_due(state: TransactionMetadata, *, owner_lives: bool, is_overdue: bool, 
         limit = f"timeout_ms={state.timeout_ms} is over since its start at the broker"
         return limit if is_timed_out(state, now_ms) else None
     if not owner_lives:
-        return "its process is gone"
+        return "its process has ended"
     return f"it has been open for timeout_ms={state.timeout_ms}" if is_overdue else None

@@ -20,7 +20,7 @@ from pylog.errors import (
     TransactionAbortedError,
 )
 from pylog.log.options import limit_of
-from pylog.log_manager import LogManager
+from pylog.log_manager import LogManager, current_log
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.pending import PendingCommit
@@ -233,7 +233,7 @@ class Incarnation:
 
     def append_alone(self, partition: TopicPartition, rows: Piece, compression: str | None, level: Durability) -> range:
         """Appends one batch that is no part of a transaction, and returns its offsets."""
-        log = self._manager.log(*partition)
+        log = current_log(self._manager, *partition)
         return log.append(self.clock.now_ms(), [rows], compression, level, atomic=True).offsets
 
     def prepare_commit(

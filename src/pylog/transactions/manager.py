@@ -26,7 +26,7 @@ from pylog.transactions.coordinator import TransactionCoordinator
 from pylog.transactions.incarnation import Incarnation
 from pylog.transactions.named_locks import NamedLocks
 from pylog.transactions.owners import ANONYMOUS, TransactionOwners
-from pylog.transactions.records import checked_id
+from pylog.transactions.records import checked_own_id
 from pylog.transactions.staged import StagedTransactions
 from pylog.transactions.states import is_timed_out
 from pylog.transactions.transaction import Transaction, is_in_use, new_transaction
@@ -77,13 +77,13 @@ class TransactionManager:
         buffer_bytes: int,
     ) -> Transaction:
         """See `Store.transaction`."""
-        timeout = checked_int("timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
+        timeout = self._checked_timeout("timeout_ms", timeout_ms)
         size = checked_int("buffer_bytes", buffer_bytes, 0, limits.INT64_MAX)
         level = self.level(durability)
         if transactional_id is None:
             with self._guard:
                 return _new(self._anonymous(timeout), level, compression, size)
-        name = _checked_own_id(transactional_id)
+        name = checked_own_id(transactional_id)
         with self._guard:
             known = self._incarnations.get(name)
             if known is not None and known.is_initialised:
@@ -100,8 +100,15 @@ class TransactionManager:
 
     def check(self, transactional_id: str | None, timeout_ms: int) -> None:
         """Raises InvalidArgumentError for an id or a timeout, in milliseconds, that transactions cannot have."""
-        _checked_own_id(transactional_id)
-        checked_int("transaction_timeout_ms", timeout_ms, 1, self.config.max_timeout_ms)
+        checked_own_id(transactional_id)
+        self._checked_timeout("transaction_timeout_ms", timeout_ms)
+
+    def _checked_timeout(self, name: str, given: object) -> int:
+        timeout, longest = checked_int(name, given, 1, limits.INT32_MAX), self.config.max_timeout_ms
+        if timeout > longest:
+            instead = f"give less, or open the store with transactions=TransactionsConfig(max_timeout_ms={timeout})"
+            raise InvalidArgumentError(f"{name}={timeout} is longer than {longest} ms, the store's limit; {instead}")
+        return timeout
 
     def level(self, durability: Durability | str | None) -> Durability:
         """Returns a transaction's durability; None is the store's."""
@@ -155,13 +162,13 @@ class TransactionManager:
     def _of(self, transactional_id: str, timeout_ms: int) -> Incarnation:
         known = self._incarnations.get(transactional_id)
         if known is None:
-            self._let_go()
+            self._end_oldest()
             self._at_rest[transactional_id] = None
             return self._begun(transactional_id, timeout_ms, self._owners.take())
         _check_not_open(known)
         return known
 
-    def _let_go(self) -> None:
+    def _end_oldest(self) -> None:
         """Ends the oldest uses of ids at rest beyond a bound. Each holds a byte of the lock file. A later use is new."""
         for name in list(self._at_rest) if len(self._at_rest) >= limits.TRANSACTIONAL_IDS_IN_USE else ():
             if len(self._at_rest) < limits.TRANSACTIONAL_IDS_IN_USE:
@@ -297,10 +304,3 @@ def _check_not_open(incarnation: Incarnation) -> None:
     if _is_open(incarnation):
         message = f"the transactional id {incarnation.transactional_id!r} has an open transaction in this store"
         raise InvalidTransactionStateError(f"{message}; commit or abort it before another one begins")
-
-
-def _checked_own_id(given: object) -> str:
-    name = checked_id(given)
-    if name.removeprefix(ANONYMOUS).isdigit() and name.startswith(ANONYMOUS):
-        raise InvalidArgumentError(f"transactional_id={name!r} has the form of ids that pylog gives itself; choose another one")
-    return name

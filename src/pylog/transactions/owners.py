@@ -109,7 +109,7 @@ class TransactionOwners:
             return
         lock = self._lock_byte(byte)
         if lock is not None:
-            lock.let_go()
+            lock.release()
         self._own.pop(byte, None)
 
     def is_own(self, byte: int) -> bool:

@@ -27,6 +27,7 @@ from pylog.transactions.metadata import (
     TransactionOwner,
     TransactionState,
 )
+from pylog.transactions.owners import ANONYMOUS
 
 KEY_VERSION: Final = 0
 NEWEST_VERSION: Final = 1  # of values; the first flexible one, too
@@ -73,6 +74,14 @@ def checked_id(given: object) -> str:
         return given
     shown = given[:_SHOWN] if isinstance(given, str) else given
     raise InvalidArgumentError(f"transactional_id={shown!r} is not a text of 1 to {limits.MAX_GROUP_BYTES} bytes")
+
+
+def checked_own_id(given: object) -> str:
+    """Returns a transactional id of a program: `checked_id`, and not of the form of those that pylog gives itself."""
+    name = checked_id(given)
+    if name.removeprefix(ANONYMOUS).isdigit() and name.startswith(ANONYMOUS):
+        raise InvalidArgumentError(f"transactional_id={name!r} has the form of ids that pylog gives itself; choose another one")
+    return name
 
 
 def format_key(transactional_id: str) -> bytes:

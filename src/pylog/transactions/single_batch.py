@@ -1,7 +1,8 @@
 """Transactions of one plain batch: the batch decides them, so they need no marker and no prepared state (transactions 5.4).
 
 The id's record Ongoing names the partition before the batch is written. A newer instance that finds it takes the partition's
-lock, and looks. If the batch is there, the transaction is committed. If not, an abort marker with the next epoch keeps it out.
+lock and reads the log. If the batch is there, the transaction is committed. If not, an abort marker with the next epoch keeps it
+out.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from pylog.arguments import items_of
 from pylog.config import OffsetsConfig, TransactionsConfig
 from pylog.directory.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, check_topic_name
-from pylog.errors import CorruptionError, PylogTimeoutError, UnknownTopicOrPartitionError
+from pylog.errors import CorruptionError, PylogTimeoutError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import join
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.good_batches import OffsetRange, good_batches
@@ -32,6 +32,7 @@ from pylog.offsets.topic import OffsetsTopic
 from pylog.record.format import PRODUCER_EPOCH, PRODUCER_ID
 from pylog.record.types import OffsetAndMetadata, OpenTransaction, TopicPartition
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
+from pylog.segment.segment import vanished
 from pylog.snapshot import PartitionCut, SegmentFile, Snapshot
 from pylog.topics.catalog import CATALOG, CATALOGS
 from pylog.topics.listing import find_topics
@@ -156,7 +157,7 @@ class SnapshotTaker:
             attempts = (self._attempt(wanted, asked) for _ in range(_TRIES))  # transactions of one batch may still be written
             found = next((each for each in attempts if each is not None), None)
         if found is None:
-            message = f"{self._manager.path}: transactions were committed all the time, so that no snapshot was complete"
+            message = f"{self._manager.path}: other programs kept committing transactions, so no snapshot was complete"
             raise PylogTimeoutError(f"{message} within {TIMEOUT_MS} ms; try again, or open the store for writing")
         return found
 
@@ -198,17 +199,29 @@ class SnapshotTaker:
 
     def _seen(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, LogState]]:
         for key in partitions:
-            with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
-                yield key, self._state_of(key)
+            state = self._state_now(key)
+            if state is not None:
+                yield key, state
+
+    def _state_now(self, key: TopicPartition) -> LogState | None:
+        """Returns the state of a log; None if it is not created yet, or was just deleted."""
+        for _ in range(2):  # the first answer may be that of a log in whose place another process has created a new one
+            with suppress(UnknownTopicOrPartitionError):
+                return self._state_of(key)
+        return None
 
     def _files_of(self, key: TopicPartition) -> dict[int, SegmentFile]:
         """Returns the files of a log's segments by base offset."""
         try:
             log = self._log(key)
             state = log.snapshot()
+            inodes = {entry.name: entry.inode for entry in self._manager.fs.list(log.directory, sizes=LOG)}
         except UnknownTopicOrPartitionError:  # not created yet, or just deleted
             return {}
-        inodes = {entry.name: entry.inode for entry in self._manager.fs.list(log.directory, sizes=LOG)}
+        except StorageFailedError as error:
+            if not vanished(error):
+                raise
+            return {}  # deleted between the two
         return {base: SegmentFile(inodes.get(file_name(base, LOG), 0), state.size_of(each)) for base, each in state.segments}
 
     def _state_of(self, key: TopicPartition) -> LogState:

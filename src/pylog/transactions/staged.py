@@ -260,7 +260,7 @@ class StagedTransactions:
             except (CorruptionError, UnknownTopicOrPartitionError):
                 return False  # a staging file is damaged, or a topic was deleted
             if done is not None:
-                self._tell(done)
+                trace_micro_batch(trace.SPARK_RESUMED, done)
                 for file in intent.files:
                     self._manager.fs.remove(staged_path(self._manager.path, file))
             return True
@@ -277,10 +277,17 @@ class StagedTransactions:
         is_its = _identity(intent) == state.identity and state.state is TransactionState.ONGOING
         return intent if is_its and all(fs.exists(staged_path(root, file)) for file in intent.files) else None
 
-    def _tell(self, done: Intent) -> None:
-        partitions = [TopicPartition(each.topic, each.partition) for each in done.targets]
-        facts = {"query": done.query, "batch": done.batch, "records": done.records()}
-        trace.line(trace.SPARK_RESUMED, **facts, partitions=trace.names_of(partitions))
+
+def trace_micro_batch(event: trace.Event, done: Intent) -> None:
+    """Writes the line of a micro-batch that was appended.
+
+    Args:
+        event: `SPARK_COMMITTED`, or `SPARK_RESUMED` if an earlier attempt had begun it.
+        done: its completed intent.
+    """
+    partitions = [TopicPartition(each.topic, each.partition) for each in done.targets]
+    facts = {"query": done.query, "batch": done.batch, "records": done.records()}
+    trace.line(event, **facts, partitions=trace.names_of(partitions))
 
 
 def _identity(intent: Intent) -> ProducerIdAndEpoch:

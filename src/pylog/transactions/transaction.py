@@ -314,7 +314,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             PylogError: as `flush`.
 
         Cost: at `SYNC`, the time of four syncs: those of the partitions are begun together. If all records are in one partition
-        and fit into one batch, that of one sync, and of another one right after a commit of the same id.
+        and fit into one batch, that of two syncs; without an id, that of one.
         """
         check_open(self)
         try:

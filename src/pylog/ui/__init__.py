@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pylog.errors import IllegalStateError
+from pylog.extras import install_command
 
 if TYPE_CHECKING:
     from pylog.ui.watch import Watch
@@ -50,5 +51,5 @@ def application(
     try:
         from pylog.ui.app import made_application
     except ModuleNotFoundError as error:
-        raise IllegalStateError(f"the window requires {error.name}; install it: pip install 'pylogdb[ui]'") from error
+        raise IllegalStateError(f"the window requires {error.name}; install it: {install_command('ui')}") from error
     return made_application(store._measures.watch(), token=token, hosts=hosts, hide_values=hide_values)

@@ -5,6 +5,7 @@ The data of a page `/X` is at `/X.json`, and at `/json/X`, which no name of a to
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from importlib import resources
@@ -19,17 +20,18 @@ from starlette.routing import Mount, Route
 
 from pylog.errors import ClosedError, InvalidArgumentError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
 from pylog.ui import change_pages, store_pages
-from pylog.ui.changes import CHANGES, OpenForWriting, WindowChange
+from pylog.ui.changes import CHANGES
 from pylog.ui.data import in_json
 from pylog.ui.export import MEDIA_TYPES
 from pylog.ui.html import TOKEN_FIELD, PageFrame
 from pylog.ui.observation import Observation
+from pylog.ui.planned import Fields, OpenForWriting, WindowChange
 from pylog.ui.security import LOCAL, Guarded, same
 from pylog.ui.watch import Watch
 from pylog.ui.window import BusyError, Page, Window
 
 _STATIC: Final = {"ui.css": "text/css; charset=utf-8", "ui.js": "text/javascript; charset=utf-8"}
-_LONGEST_FORM: Final = 1 << 16
+_LONGEST_FORM: Final = 2 << 20
 _TEXT: Final = "text/plain; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _STATUS: Final[dict[type[Exception], int]] = {
@@ -104,9 +106,11 @@ class _Application:
             Route("/verify/{action}", self._verify, methods=["POST"]),
             Route("/change/{name}", self._change, methods=["GET", "POST"]),
             *(Route(f"/topics/{{topic}}/records.{form}", self._exporting(form)) for form in MEDIA_TYPES),
-            Mount("/json", routes=[Route(path, self._answering(make, as_json=True)) for path, make in pages.items()]),
+            _lines(
+                Mount("/json", routes=[_lines(Route(path, self._answering(make, as_json=True))) for path, make in pages.items()])
+            ),
         ]
-        as_html = [Route(path, self._answering(make, as_json=False)) for path, make in pages.items()]
+        as_html = [_lines(Route(path, self._answering(make, as_json=False))) for path, make in pages.items()]
         return _DataBeside(Starlette(routes=[*first, *as_html], exception_handlers={PylogError: _unavailable}), self._is_name)
 
     def _is_name(self, path: str) -> bool:
@@ -201,7 +205,8 @@ class _Application:
         fields = await self._fields(request)
         if isinstance(fields, Response):
             return fields
-        return await run_in_threadpool(self._changed, request, change, fields)
+        act = self._planned if fields.pop(change_pages.STEP, "") == change_pages.PLAN else self._changed
+        return await run_in_threadpool(act, request, change, fields)
 
     async def _fields(self, request: Request) -> dict[str, str] | Response:
         """Returns the fields of a form, if it was sent from a page of this window."""
@@ -217,18 +222,27 @@ class _Application:
 
     def _planned(self, request: Request, change: WindowChange, fields: dict[str, str], problem: str = "") -> Response:
         name = request.path_params["name"]
-        kept = {each: fields[each] for each in change.fields if each in fields}
+        kept: Fields = {}
         plan = None
         seen = self._watch.observation()
         try:
-            if not problem and all(
-                kept.get(each, "").strip() for each in change.fields if each != "topic" or "group" not in change.fields
-            ):
+            given = self._filled(change, fields) if request.method == "GET" else fields
+            kept = {each: given[each] for each in change.fields if each in given}
+            is_sent = request.method == "POST" or not change.long  # a form that begins with a record is edited first
+            if not problem and is_sent and change.is_complete(kept):
                 plan = change.plan(self._watch, kept)
         except PylogError as error:
             problem = str(error)
         made = change_pages.form(self._frame(request, seen), name, change, kept, plan, problem)
         return Response(made.encode(errors="surrogateescape"), 400 if problem else 200, media_type=_HTML)
+
+    def _filled(self, change: WindowChange, fields: Fields) -> Fields:
+        """Returns the fields that a form begins with."""
+        if change.filled is None or "offset" not in fields:
+            return fields
+        if self._window.hides_values:
+            raise InvalidArgumentError("this window hides values, so no form begins with a record; the record can be copied")
+        return change.filled(self._watch, fields)
 
     def _changed(self, request: Request, change: WindowChange, fields: dict[str, str]) -> Response:
         assert self._writing is not None
@@ -272,8 +286,14 @@ class _DataBeside:
         await self._app(scope, receive, send)
 
 
+def _lines(route: Route | Mount) -> Route | Mount:
+    """Returns a route whose paths may have ends of lines, as the names of groups may."""
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route
+
+
 async def _closing(parts: Iterator[bytes]) -> Any:
-    """Yields the parts of a file. If the reader goes away, the search ends with it."""
+    """Yields the parts of a file. If the client closes the connection, the search ends."""
     try:
         async for part in iterate_in_threadpool(parts):
             if part:
@@ -289,7 +309,7 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:
-    """Answers where the store itself cannot be observed: it is closed, or its directory is gone."""
+    """Answers where the store itself cannot be observed: it is closed, or its directory was deleted."""
     return Response(str(error), 503, media_type=_TEXT)
 
 
@@ -309,7 +329,7 @@ def _static(request: Request) -> Response:
 
 
 def _target(frame: PageFrame, wanted: str) -> str:
-    """Returns the page of `orders-3@1042`, of a topic, or of a group; else the list of topics."""
+    """Returns the page of `orders-3@1042`, of a topic, or of a group; else the list of topics with this text in their names."""
     wanted_partition, _, offset = wanted.partition("@")
     topic, _, number = wanted_partition.rpartition("-")
     digits = offset.replace(",", "")
@@ -319,4 +339,4 @@ def _target(frame: PageFrame, wanted: str) -> str:
         return frame.url("topics", wanted)
     if wanted in frame.seen.groups:
         return frame.url("groups", wanted)
-    return frame.url("topics")
+    return frame.url("topics", find=wanted)

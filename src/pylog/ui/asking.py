@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -13,10 +13,12 @@ from pylog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.times import timestamp_of
+from pylog.ui.decoding import AUTOMATIC, FORMS
 from pylog.ui.observation import GroupSeen, Observation, TopicSeen
 from pylog.ui.search import parsed_cursor
 
-_FIELDS: Final = ("find", "how", "partition", "from", "direction", "cursor")
+_FORM_FIELDS: Final = ("key_as", "value_as", "headers_as")
+_FIELDS: Final = ("find", "how", "partition", "from", "direction", "cursor", *_FORM_FIELDS)
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _LAST: Final = re.compile("-([0-9]{1,18})")
 
@@ -24,6 +26,27 @@ _LAST: Final = re.compile("-([0-9]{1,18})")
 def fields_of(request: Request) -> dict[str, str]:
     """Returns the fields of the form for records that are filled in."""
     return {name: request.query_params[name] for name in _FIELDS if request.query_params.get(name)}
+
+
+class Forms(NamedTuple):
+    """How keys, values and headers are decoded: keys of `FORMS`."""
+
+    key: str = AUTOMATIC
+    value: str = AUTOMATIC
+    headers: str = AUTOMATIC
+
+
+AS_IT_IS: Final = Forms()
+
+
+def forms_of(request: Request) -> Forms:
+    """Returns how a page decodes keys, values and headers."""
+    given = [request.query_params.get(name, AUTOMATIC) for name in _FORM_FIELDS]
+    for name, form in zip(_FORM_FIELDS, given, strict=True):
+        if form not in FORMS:
+            known = ", ".join(filter(None, FORMS))
+            raise InvalidArgumentError(f"{name}={form[:100]!r} is not one of {known}")
+    return Forms(*given)
 
 
 def number_in(request: Request, name: str) -> int:

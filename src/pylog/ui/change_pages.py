@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import htpy as h
 
 from pylog.text import printable
-from pylog.ui.changes import ChangePlan, WindowChange
 from pylog.ui.html import Html, PageFrame, cell, table
+from pylog.ui.planned import ChangePlan, WindowChange
 from pylog.ui.words import count
+
+STEP, PLAN = "step", "plan"  # the field of a form that asks for a plan, and its value
 
 
 def form(
@@ -24,17 +26,30 @@ def form(
         plan: what it would do; None if a field is missing.
         problem: a sentence about the fields.
     """
-    labels = (h.label[label, h.input(name=each, value=fields.get(each, ""), size="24")] for each, label in change.fields.items())
+    labels = [
+        h.label(".wide" if each in change.long else "")[label, _input(change, each, fields)]
+        for each, label in change.fields.items()
+    ]
+    sent: Html = h.form(".filter", action=frame.url("change", name))[labels, h.button["Show the plan"]]
+    if change.long:
+        sent = frame.form(frame.url("change", name), "Show the plan", labels, step=PLAN)
     return frame.page(
         change.title,
         "",
         frame.head(change.title),
         h.section(".card")[
-            h.form(".filter", action=frame.url("change", name))[labels, h.button["Show the plan"]],
+            sent,
             problem and h.p(".say.bad")[printable(problem)],
         ],
         plan and _confirmation(frame, name, fields, plan),
     )
+
+
+def _input(change: WindowChange, name: str, fields: Mapping[str, str]) -> Html:
+    given = fields.get(name, "")
+    if name in change.long:  # browsers take the first end of a line away
+        return h.textarea(name=name, rows="6" if name == "value" else "2", spellcheck="false")[f"\n{given}"]
+    return h.input(name=name, value=given, size="24")
 
 
 def _confirmation(frame: PageFrame, name: str, fields: Mapping[str, str], plan: ChangePlan) -> Html:

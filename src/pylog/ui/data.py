@@ -80,10 +80,11 @@ def found_data(found: SearchPage) -> dict[str, object]:
     }
 
 
-def tail_data(found: Tail) -> dict[str, object]:
-    """Returns the data of a live page."""
+def tail_data(found: Tail, topic_id: str) -> dict[str, object]:
+    """Returns the data of a live page. The next request sends the cursor and the topic's id."""
     rows = [row._asdict() for row in found.rows]
-    return {"records": rows, "passed_offsets": found.passed, "cursor": cursor_text(found.cursor)}
+    facts = {"passed_offsets": found.passed, "begun_again": list(found.begun_again)}
+    return {"records": rows, **facts, "cursor": cursor_text(found.cursor), "topic_id": topic_id}
 
 
 def verified_data(found: Verified) -> dict[str, Any]:

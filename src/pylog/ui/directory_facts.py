@@ -33,6 +33,7 @@ def _facts(manager: LogManager, seen: Observation) -> Iterator[tuple[str, str]]:
     if room is not None:
         yield "Room", f"{size_text(room[0])} free of {size_text(room[1])}"
     yield "Open for writing", _holders(manager, seen.holder)
+    yield from (("Archive", said) for said in _archive(manager))
     try:
         noted = read_background_errors(manager.fs, path)
     except PylogError as error:
@@ -41,6 +42,15 @@ def _facts(manager: LogManager, seen: Observation) -> Iterator[tuple[str, str]]:
         if noted is not None:
             when = f"the last at {time_text(noted.time_ms)} in process {noted.process}"
             yield "Background work", f"{noted.count} or more errors, {when}: {noted.message}"
+
+
+def _archive(manager: LogManager) -> list[str]:
+    """Returns sentences about deletions of topics that are not finished in the archive."""
+    try:
+        noted = manager.tiers.notes()
+    except PylogError as error:
+        return [str(error)]
+    return [] if noted is None else [f"{found}; {advice}" for found, advice in noted.facts()]
 
 
 def _holders(manager: LogManager, holder: str) -> str:

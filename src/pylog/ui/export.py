@@ -167,7 +167,7 @@ def _batch(rows: list[FoundRecord]) -> pa.RecordBatch:
     return pa.record_batch([*map(list, columns[:-1]), headers], schema=EXPORT_SCHEMA)
 
 
-def in_json(data: bytes | None) -> Any:
+def _json_value(data: bytes | None) -> Any:
     """Returns bytes as text, or as `{"base64": …}` if they are not UTF-8."""
     if data is None:
         return None
@@ -178,7 +178,7 @@ def in_json(data: bytes | None) -> Any:
 
 
 def _headers(row: FoundRecord) -> list[dict[str, Any]]:
-    return [{"key": name, "value": in_json(value)} for name, value in row.headers]
+    return [{"key": name, "value": _json_value(value)} for name, value in row.headers]
 
 
 def _json_lines(rows: Iterable[FoundRecord]) -> bytes:
@@ -186,7 +186,7 @@ def _json_lines(rows: Iterable[FoundRecord]) -> bytes:
 
 
 def _object(row: FoundRecord) -> dict[str, Any]:
-    made = {**row._asdict(), "key": in_json(row.key), "value": in_json(row.value)}
+    made = {**row._asdict(), "key": _json_value(row.key), "value": _json_value(row.value)}
     del made["headers"]
     return made | ({"headers": _headers(row)} if row.headers else {})
 

@@ -59,7 +59,7 @@ def fates(seen: PartitionSeen, log: PartitionLog, config: TopicConfig, committed
 
 
 def _later(seen: PartitionSeen, config: TopicConfig, now_ms: int) -> list[tuple[SegmentSeen, str]]:
-    """Returns when retention deletes each segment that is not due."""
+    """Returns for each segment when retention will delete it, unless it is due already."""
     found, newest, after = [], -1, seen.size
     for each in seen.segments:
         newest, after = max(newest, each.newest_ms), after - each.size

@@ -9,7 +9,7 @@ import htpy as h
 from pylog.groups.description import MemberDescription
 from pylog.groups.health import PartitionHealth, Verdict
 from pylog.groups.lag_history import LagPoint
-from pylog.text import printable
+from pylog.text import printable, shown
 from pylog.ui import pictures
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, group_row, number, table, tile, verdict_mark
 from pylog.ui.observation import GroupSeen
@@ -38,7 +38,8 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
     """Returns the page of one group: its verdict in a sentence, its lag, its partitions and members.
 
     Args:
-        frame, seen: as the names say.
+        frame: the frame of the page.
+        seen: the group.
         past: the course of its lag before the window was opened.
     """
     titles = ("Partition", "Verdict", "Committed", "Offsets behind", "Records behind", "Behind", "Member")
@@ -77,8 +78,8 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             seen.name,
             verdict_mark(seen.health.verdict),
             h.span(".quiet")[f"{seen.state} · {counted(len(seen.members), 'member')}"],
-            frame.change("reset-offsets", "Set offsets…", group=seen.name),
-            frame.change("delete-group", "Delete…", group=seen.name),
+            frame.change("reset-offsets", "Set offsets…", group=shown(seen.name)),
+            frame.change("delete-group", "Delete…", group=shown(seen.name)),
         ),
         reasons and _reasons(reasons),
         h.section(".tiles", aria_label="Numbers")[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import htpy as h
@@ -16,7 +16,7 @@ from pylog.ui.pictures import spark
 from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, exact, seconds
 
 TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
-_SHOWN: Final = 400  # bytes of a value in a table
+SHOWN: Final = 400  # bytes of a value in a table
 _SPARKS: Final = 60  # observations in a small picture
 KEYS: Final = (
     (("/",), "to the search box: a topic, a group, or topic-partition@offset"),
@@ -70,8 +70,6 @@ class PageFrame:
             content: the page's content.
             live: true to refresh it by itself.
         """
-        pages = [(each, self.url(each.lower())) for each in ("Topics", "Groups", "Health")]
-        pages.insert(0, ("Overview", self.url()))
         name = self.name
         document = h.html(lang="en")[
             h.head[
@@ -89,9 +87,8 @@ class PageFrame:
                     h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
                     h.span(".badge")["values hidden"] if self.hides_values else None,
                     self._holder(),
-                    h.nav(aria_label="Pages")[
-                        (h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages)
-                    ],
+                    h.nav(".wide", aria_label="Pages")[self._links(current)],
+                    h.details(".narrow")[h.summary[current or "Pages"], h.nav(aria_label="Pages")[self._links(current)]],
                     h.button("#help", type="button", aria_label="Keys", title="Keys (?)")["?"],
                     h.form(".go", action=self.url("go"), role="search")[
                         h.input(
@@ -107,6 +104,10 @@ class PageFrame:
             ],
         ]
         return str(document)
+
+    def _links(self, current: str) -> Html:
+        pages = [("Overview", self.url()), *((each, self.url(each.lower())) for each in ("Topics", "Groups", "Health"))]
+        return [h.a(href=link, aria_current="page" if label == current else None)[label] for label, link in pages]
 
     def _holder(self) -> Html:
         """Says what else may write. That this process has the store open goes without saying."""
@@ -173,12 +174,37 @@ def tile(number: str, label: str) -> Html:
     return h.div(".card.tile")[h.b[number], h.span[label]]
 
 
-def table(titles: Sequence[str], rows: Iterable[Html], numeric: Sequence[str] = (), empty: str = "") -> Html:
+class Heading(NamedTuple):
+    """The heading of a column: its content, and "ascending" or "descending" if the rows are in its order."""
+
+    content: Html
+    order: str | None = None
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Html],
+    numeric: Sequence[str] = (),
+    empty: str = "",
+    headings: Sequence[Heading] | None = None,
+) -> Html:
+    """Returns a table.
+
+    Args:
+        titles: one for each column.
+        rows: `tr` elements.
+        numeric: titles of columns of numbers.
+        empty: a sentence in the place of a table without rows.
+        headings: the headings of the columns; None for their titles.
+    """
     made = list(rows)
     if not made:
         return h.p(".quiet")[empty]
-    heads = (h.th(class_="n" if title in numeric else None, scope="col")[title] for title in titles)
-    return h.table(".stack")[h.thead[h.tr[heads]], h.tbody[made]]
+    heads = (
+        h.th(class_="n" if title in numeric else None, scope="col", aria_sort=heading.order)[heading.content]
+        for title, heading in zip(titles, headings or map(Heading, titles), strict=True)
+    )
+    return h.table(".stack.sorts" if headings else ".stack")[h.thead[h.tr[heads]], h.tbody[made]]
 
 
 def number(label: str, value: float | None, title: str | None = None) -> Html:
@@ -232,7 +258,7 @@ GROUP_NUMBERS: Final = ("Members", "Behind", "Offsets behind", "Read", "Last com
 def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
     return h.tr[
         _topic_name(frame, topic),
-        number("partitions", len(topic.partitions)),
+        _partitions(topic),
         _records(topic),
         _written(frame, topic),
         cell("kept", retention_text(topic.config)),
@@ -240,8 +266,20 @@ def topic_row(frame: PageFrame, topic: TopicSeen) -> Html:
     ]
 
 
+def _partitions(topic: TopicSeen) -> Html:
+    """Returns how many partitions a topic has, and how many have damage."""
+    damaged = sum(each.trouble is not None for each in topic.partitions)
+    if damaged == 0:
+        return number("partitions", len(topic.partitions))
+    return cell(
+        "partitions", [f"{count(len(topic.partitions))}, ", h.span(".verdict.bad")[f"{count(damaged)} damaged"]], number=True
+    )
+
+
 def _records(topic: TopicSeen) -> Html:
     """Returns how many records a topic has, or the most that it can have if they were not counted."""
+    if any(each.damage is not None for each in topic.partitions):
+        return number("records", None, f"{count(topic.offsets)} offsets in the partitions that can be read")
     if topic.records is None:
         return cell("records", h.span(title="offsets: the records are not counted")[f"≤ {count(topic.offsets)}"], number=True)
     return number("records", topic.records, f"{count(topic.offsets)} offsets")
@@ -285,7 +323,7 @@ TOPIC_NUMBERS: Final = TOPIC_TITLES[1:6]
 
 def damage_lines(damaged: list[PartitionSeen]) -> Html:
     return [
-        h.p(".say.bad")[h.b[f"{each.partition.topic}-{each.partition.partition}"], ": ", printable(each.damage or "")]
+        h.p(".say.bad")[h.b[f"{each.partition.topic}-{each.partition.partition}"], ": ", printable(each.trouble or "")]
         for each in damaged[:20]
     ]
 
@@ -293,5 +331,5 @@ def damage_lines(damaged: list[PartitionSeen]) -> Html:
 def bytes_text(data: bytes | None) -> Html:
     if data is None:
         return h.span(".null")["null"]
-    text = shown(data[:_SHOWN])
-    return text if len(data) <= _SHOWN else f"{text}…"
+    text = shown(data[:SHOWN])
+    return text if len(data) <= SHOWN else f"{text}…"

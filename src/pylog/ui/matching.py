@@ -102,7 +102,7 @@ def condition_of(text: str) -> Condition:
     """
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise InvalidArgumentError(f"{text[:200]!r} is no condition on a path; write {_EXAMPLE}")
+        raise InvalidArgumentError(f"{text[:200]!r} is not a condition on a path; write {_EXAMPLE}")
     steps = tuple(map(_step, re.findall(_STEP, found[1])))
     given = found[3] or ""
     if found[2] and not given:
@@ -148,7 +148,7 @@ class Query:
             try:
                 pc.match_substring_regex(pa.array([b""], pa.binary()), self.text)
             except pa.ArrowInvalid as error:
-                raise InvalidArgumentError(f"{self.text!r} is no regular expression of RE2: {error}") from error
+                raise InvalidArgumentError(f"{self.text!r} is not a regular expression of RE2: {error}") from error
         if self.how == "json" and self.text:
             condition_of(self.text)
 

@@ -21,7 +21,7 @@ ERRORS: Final = frozenset({Verdict.REWIND, Verdict.STALL, Verdict.STOP, Verdict.
 
 @dataclass(frozen=True, slots=True)
 class SegmentSeen:
-    """A segment: offsets from `base_offset` to before `end_offset`, and the bytes of its `.log` file.
+    """A segment: its offsets from `base_offset` to `end_offset - 1`, and the bytes of its `.log` file.
 
     `tally` and `has_seal` are None if its headers were not read: it is not counted yet, too large, or damaged.
     """
@@ -60,7 +60,7 @@ class TierSeen:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSeen:
-    """A partition. Without offsets if it cannot be read; `damage` then says why.
+    """A partition. Without offsets if it cannot be read; `damage` then says why. `loss` says which of its records cannot be read.
 
     `undurable_ms` is the timestamp of the first record that is not durable; -1 if all are, or if it is not known.
     """
@@ -74,6 +74,12 @@ class PartitionSeen:
     damage: str | None = None
     undurable_ms: int = -1
     tier: TierSeen | None = None
+    loss: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the partition, or a part of it, cannot be read; None if nothing is known to be wrong."""
+        return self.damage or self.loss
 
     @property
     def size(self) -> int:
@@ -146,8 +152,8 @@ class GroupSeen:
 
     @property
     def lag(self) -> int:
-        """Offsets that it has not read."""
-        return sum(each.lag for each in self.health.partitions)
+        """Offsets that it has not read. A partition with a committed offset past the log's end makes the others' no smaller."""
+        return sum(max(0, each.lag or 0) for each in self.health.partitions)
 
     @property
     def rate(self) -> float:
@@ -217,8 +223,8 @@ class Observation:
 
     @cached_property
     def damaged(self) -> list[PartitionSeen]:
-        """The partitions that cannot be read."""
-        return [each for topic in self.topics.values() for each in topic.partitions if each.damage is not None]
+        """The partitions that cannot be read, in whole or in part."""
+        return [each for topic in self.topics.values() for each in topic.partitions if each.trouble is not None]
 
     @cached_property
     def attention(self) -> list[GroupSeen]:

@@ -1,8 +1,7 @@
-"""The records of a topic, with what was searched, and one record, whole."""
+"""The records of a topic, with what was searched, and its newest ones."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -10,9 +9,10 @@ from typing import Final
 
 import htpy as h
 
-from pylog.text import lines_text, printable, shown
 from pylog.ui import pictures
-from pylog.ui.html import Html, PageFrame, bytes_text, table
+from pylog.ui.asking import AS_IT_IS, Forms
+from pylog.ui.decoding import AUTOMATIC, FORMS, decoded_beginning
+from pylog.ui.html import SHOWN, Html, PageFrame, bytes_text, table
 from pylog.ui.matching import HOW, Query
 from pylog.ui.observation import TopicSeen
 from pylog.ui.search import FoundRecord, SearchPage, cursor_text
@@ -31,22 +31,27 @@ def records(
     asked: dict[str, str],
     found: SearchPage | None,
     bars: Sequence[TimeBar] = (),
+    forms: Forms = AS_IT_IS,
     problem: str = "",
 ) -> str:
     """Returns records of a topic, with what was searched.
 
     Args:
-        frame, topic, query: as the names say.
+        frame: the frame of the page.
+        topic: the topic.
+        query: what was searched for.
         asked: the fields of the form, as they were given.
         found: the page; None if the form is wrong.
         bars: the timeline of the topic; none to leave it out.
+        forms: how keys and values are decoded.
         problem: a sentence about the form.
     """
     here = ("topics", topic.name, "records")
-    content: list[Html] = [h.section(".card")[_form(frame, topic, query, asked), problem and h.p(".say.bad")[problem]]]
+    form = _form(frame, topic, query, asked, forms)
+    content: list[Html] = [h.section(".card")[form, problem and h.p(".say.bad")[problem]]]
     if found is not None:
-        content[0] = h.section(".card")[_form(frame, topic, query, asked), _foot(frame, here, query, asked, found)]
-        content.append(h.section(".card")[_rows_table(frame, topic.name, found.rows)])
+        content[0] = h.section(".card")[form, _foot(frame, here, query, asked, found)]
+        content.append(h.section(".card")[_rows_table(frame, topic.name, found.rows, forms)])
     if bars:
         content.insert(0, h.section(".card", aria_label="Timeline")[pictures.time_bars(bars, partial(_of_bar, frame, here))])
     return topic_frame(frame, topic, "records", content)
@@ -56,7 +61,7 @@ def _of_bar(frame: PageFrame, here: Sequence[str], bar: TimeBar) -> str:
     return frame.url(*here, **{"from": exact(bar.begin_ms), "direction": "forth"})
 
 
-def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str]) -> Html:
+def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str], forms: Forms) -> Html:
     numbers = ["", *(str(each.partition.partition) for each in topic.partitions)]
     names = {"contains": "contains", "equals": "equals", "regex": "regular expression", "json": "JSON path"}
     return h.form(".filter", role="search", action=frame.url("topics", topic.name, "records"))[
@@ -77,12 +82,18 @@ def _form(frame: PageFrame, topic: TopicSeen, query: Query, asked: dict[str, str
                 _option("forth", "oldest first", "back" if query.backwards else "forth"),
             ],
         ],
+        _decode("Key as", "key_as", forms.key),
+        None if frame.hides_values else _decode("Value as", "value_as", forms.value),
         h.button["Find"],
     ]
 
 
 def _option(value: str, label: str, chosen: str) -> Html:
     return h.option(value=value, selected=value == chosen)[label]
+
+
+def _decode(label: str, name: str, chosen: str) -> Html:
+    return h.label[label, h.select(name=name)[(_option(each, words, chosen) for each, words in FORMS.items())]]
 
 
 def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, str], found: SearchPage) -> Html:
@@ -108,114 +119,70 @@ def _foot(frame: PageFrame, here: Sequence[str], query: Query, asked: dict[str, 
     ]
 
 
-def live(frame: PageFrame, topic: TopicSeen, found: Tail) -> str:
+def live(frame: PageFrame, topic: TopicSeen, topic_id: str, found: Tail, forms: Forms) -> str:
     """Returns the newest records. The page's script adds newer ones on top, unless the reader is somewhere else."""
-    following = frame.url("topics", topic.name, "live", cursor=cursor_text(found.cursor))
+    chosen = {"key_as": forms.key, "value_as": forms.value, "topic_id": topic_id}
+    following = frame.url("topics", topic.name, "live", cursor=cursor_text(found.cursor), **chosen)
     return topic_frame(
         frame,
         topic,
         "live",
-        h.section("#tail.card", data_tail=following, data_passed=str(found.passed))[
+        h.section("#tail.card", data_tail=following, data_passed=str(found.passed), data_again=_begun_again(found))[
             h.div(".head")[
                 h.h2["Newest records of all partitions"],
                 h.span("#pace.quiet", role="status")["Reload the page for newer records."],
             ],
-            _rows_table(frame, topic.name, found.rows, "No record yet."),
+            _rows_table(frame, topic.name, found.rows, forms, "No record yet."),
         ],
     )
 
 
-def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord], empty: str = "No record was found.") -> Html:
+def _begun_again(found: Tail) -> str | None:
+    """Returns what the script says of partitions whose records are others than before; None if there are none."""
+    if not found.begun_again:
+        return None
+    names = ", ".join(map(str, found.begun_again))
+    return (
+        f"Partition {names} ended before the last row: it was truncated, or the topic was created again. Rows below may be gone."
+    )
+
+
+def _rows_table(frame: PageFrame, topic: str, rows: list[FoundRecord], forms: Forms, empty: str = "No record was found.") -> Html:
+    value_form = AUTOMATIC if frame.hides_values else forms.value
     made = (
         h.tr[
             h.td[
-                h.a(".mono", href=frame.url("topics", topic, str(row.partition), str(row.offset)))[
-                    f"{row.partition} @ {count(row.offset)}"
-                ]
+                h.a(
+                    ".mono",
+                    href=frame.url("topics", topic, str(row.partition), str(row.offset), key_as=forms.key, value_as=forms.value),
+                )[f"{row.partition} @ {count(row.offset)}"]
             ],
             h.td(".quiet.when")[h.time(title=exact(row.timestamp))[_short(row.timestamp)]],
-            h.td(".mono", data_label="key")[bytes_text(row.key)],
-            h.td(".value.wide")[h.span(".mono.two-lines")[_coloured(row.value)]],
+            h.td(".mono", data_label="key")[_part(row.key, forms.key)],
+            h.td(".value.wide")[h.span(".mono.two-lines")[_part(row.value, value_form)]],
         ]
         for row in rows
     )
     return table(("Record", "Time", "Key", "Value"), made, empty=empty)
 
 
-def _coloured(data: bytes | None) -> Html:
-    """Returns the beginning of a value, with the names of a JSON document marked."""
-    text = bytes_text(data)
-    if data is None or data[:1] not in (b"{", b"["):
-        return text
+def _part(data: bytes | None, form: str) -> Html:
+    """Returns the beginning of a key or value in a form, with the names of a JSON document marked."""
+    if data is None:
+        return bytes_text(data)
+    if form == AUTOMATIC:
+        text = bytes_text(data)
+        return _coloured(text) if data[:1] in (b"{", b"[") else text
+    made = decoded_beginning(data, form, SHOWN)
+    if made is None:
+        return [h.span(".null")[f"not {FORMS[form]}: "], bytes_text(data)]
+    return _coloured(made) if form == "json" else made
+
+
+def _coloured(text: str) -> Html:
     parts = _NAMES.split(text)
     return [h.span(".json-key")[part] if number % 2 else part for number, part in enumerate(parts)]
 
 
 def _short(timestamp: int) -> str:
     return exact(timestamp).replace("T", " ").removesuffix("Z")
-
-
-def record(frame: PageFrame, topic: TopicSeen, row: FoundRecord, facts: dict[str, str]) -> str:
-    """Returns one record, whole: key, value and headers as text, as JSON and as bytes."""
-    here = ("topics", topic.name, str(row.partition))
-    headers = (h.tr[h.td(".mono")[printable(name)], h.td(".mono.value")[bytes_text(value)]] for name, value in row.headers)
-    return frame.page(
-        f"{topic.name}-{row.partition}@{row.offset}",
-        "Topics",
-        frame.head(f"{topic.name}-{row.partition}@{row.offset}", _copy_link(frame, row, topic.name)),
-        h.nav(".tabs", aria_label="Neighbours")[
-            h.a(href=frame.url(*here, str(max(0, row.offset - 1)), direction="back"), rel="prev")["Previous"],
-            h.a(href=frame.url(*here, str(row.offset + 1)), rel="next")["Next"],
-            h.a(href=frame.url("topics", topic.name))["All records"],
-        ],
-        _whole("Key", row.key, frame.url(*here, str(row.offset), "key")),
-        _hidden("Value", row.value)
-        if frame.hides_values
-        else _whole("Value", row.value, frame.url(*here, str(row.offset), "value")),
-        h.section(".card")[h.h2["Headers"], table(("Name", "Value"), headers, empty="It has no headers.")],
-        h.section(".card")[
-            h.h2["Facts"],
-            table(("Fact", "Value"), (h.tr[h.td[name], h.td(".mono")[value]] for name, value in facts.items())),
-        ],
-    )
-
-
-def _copy_link(frame: PageFrame, row: FoundRecord, topic: str) -> Html:
-    return frame.change("copy-record", "Copy to…", topic=topic, partition=str(row.partition), offset=str(row.offset))
-
-
-def _hidden(title: str, placeholder: bytes | None) -> Html:
-    return h.section(".card")[h.h2[title], h.p[bytes_text(placeholder)]]
-
-
-def _whole(title: str, data: bytes | None, address: str) -> Html:
-    if data is None:
-        return h.section(".card")[h.h2[title], h.p[h.span(".null")["null"]]]
-    as_json = _pretty(data)
-    return h.section(".card")[
-        h.div(".head")[h.h2[f"{title} · {counted(len(data), 'byte')}"], h.a(".change", href=address, download=True)["Download"]],
-        h.pre(".mono", tabindex="0")[as_json if as_json is not None else _readable(data)],
-        h.details[h.summary["Bytes"], h.pre(".mono", tabindex="0")[_hex(data[:65_536])]],
-    ]
-
-
-def _readable(data: bytes) -> str:
-    return "\n".join(shown(line) if line else "" for line in data[: 1 << 20].split(b"\n"))
-
-
-def _pretty(data: bytes) -> str | None:
-    """Returns JSON with indents; None if it is none, or too large or deep."""
-    if len(data) > 1 << 20 or data[:1] not in (b"{", b"["):
-        return None
-    try:
-        return lines_text(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _hex(data: bytes) -> str:
-    lines = (data[at : at + 16] for at in range(0, len(data), 16))
-    return "\n".join(
-        f"{16 * number:08x}  {line.hex(' '):<47}  {''.join(chr(byte) if 32 <= byte < 127 else '.' for byte in line)}"
-        for number, line in enumerate(lines)
-    )

@@ -224,5 +224,5 @@ def parsed_cursor(text: str) -> dict[int, int]:
     """
     found = [_CURSOR.fullmatch(part) for part in text.split(".")]
     if len(text) > 100_000 or not all(found):
-        raise InvalidArgumentError(f"{text[:100]!r} is no cursor; go back to the first page")
+        raise InvalidArgumentError(f"{text[:100]!r} is not a cursor; go back to the first page")
     return {int(each[1]): int(each[2]) for each in found if each is not None}

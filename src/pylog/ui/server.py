@@ -19,7 +19,7 @@ from pylog.fs.unix_socket import private_listener, remove_listener
 from pylog.loopback import is_loopback
 from pylog.threads import started
 from pylog.ui.app import made_application
-from pylog.ui.changes import OpenForWriting
+from pylog.ui.planned import OpenForWriting
 from pylog.ui.security import LOCAL
 from pylog.ui.watch import Watch
 

@@ -36,7 +36,8 @@ def segments(frame: PageFrame, topic: TopicSeen, found: Mapping[int, Fates | str
     """Returns the segments of partitions, as strips and as tables.
 
     Args:
-        frame, topic: as the names say.
+        frame: the frame of the page.
+        topic: the topic.
         found: what happens to the segments of each partition that is shown, or why it cannot be read.
         page: which partitions are shown.
     """
@@ -162,7 +163,8 @@ def producers(
     """Returns the producers of partitions, and the open transactions of a topic.
 
     Args:
-        frame, topic: as the names say.
+        frame: the frame of the page.
+        topic: the topic.
         found: the producers of each partition that is shown, or why it cannot be read.
         opened: the open transactions.
         page: which partitions are shown.
@@ -191,6 +193,13 @@ def _stuck(topic: TopicSeen, opened: Sequence[OpenTransactionDescription]) -> Ht
 
 
 def open_table(frame: PageFrame, opened: Sequence[OpenTransactionDescription], *, with_topic: bool = False) -> Html:
+    """Returns a table of open transactions.
+
+    Args:
+        frame: the frame of the page.
+        opened: the transactions.
+        with_topic: true to name the topic in each row.
+    """
     titles = ("Partition", "Producer", "Epoch", "First offset", "Open for", "Transactional id", "State", "Owner")
     rows = [
         h.tr[

@@ -16,6 +16,7 @@ from pylog.ui.html import (
     SHORT_TOPIC_TITLES,
     TOPIC_NUMBERS,
     TOPIC_TITLES,
+    Heading,
     Html,
     PageFrame,
     damage_lines,
@@ -29,13 +30,15 @@ from pylog.ui.observation import ERRORS, Observation, TopicSeen
 from pylog.ui.words import VERDICTS, age, count, counted, seconds
 
 _FAR_S: Final = 1000 * 86_400.0  # a disk that is full later is not mentioned
-TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicSeen], Any]]] = {
+TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicSeen], Any]]] = {  # ascending; all but names have the largest first
     "name": lambda topic: topic.name,
-    "size": lambda topic: -topic.size,
-    "records": lambda topic: -(topic.offsets if topic.records is None else topic.records),
-    "written": lambda topic: -(topic.rate or 0.0),
-    "newest": lambda topic: -topic.newest_ms,
+    "partitions": lambda topic: len(topic.partitions),
+    "records": lambda topic: topic.offsets if topic.records is None else topic.records,
+    "written": lambda topic: topic.rate or 0.0,
+    "size": lambda topic: topic.size,
+    "newest": lambda topic: topic.newest_ms,
 }
+_TITLES: Final[Mapping[str, str]] = dict(zip(TOPIC_TITLES, TOPIC_ORDERS, strict=False))
 
 
 class Listing(NamedTuple):
@@ -44,12 +47,25 @@ class Listing(NamedTuple):
     Attributes:
         find: text that the names contain.
         order: a key of `TOPIC_ORDERS`.
+        turned: true for the other end first.
         internal: true to include Kafka's own topics.
     """
 
     find: str = ""
     order: str = "name"
+    turned: bool = False
     internal: bool = False
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the largest is first."""
+        return (self.order != "name") != self.turned
+
+    def address(self, frame: PageFrame, **other: Any) -> str:
+        """Returns the address of the list with other content."""
+        shown = self._replace(**other)
+        turned, internal = ("1" if each else "" for each in (shown.turned, shown.internal))
+        return frame.url("topics", find=shown.find, order=shown.order, turned=turned, internal=internal)
 
 
 def overview(frame: PageFrame) -> str:
@@ -152,7 +168,7 @@ def _state_of(seen: Observation) -> Html:
     if seen.reading is not None:
         return h.span(".quiet")["reading the groups"]
     if seen.damaged:
-        return h.span(".verdict.bad")[f"{counted(len(seen.damaged), 'partition')} cannot be read"]
+        return h.span(".verdict.bad")[f"{counted(len(seen.damaged), 'partition')} with damage"]
     if bad:
         return h.span(".verdict.bad")[f"{bad} {'group has' if bad == 1 else 'groups have'} an error"]
     if slow:
@@ -164,10 +180,11 @@ def topics(frame: PageFrame, shown: Listing) -> str:
     """Returns the list of topics."""
     wanted = [topic for topic in frame.seen.topics.values() if shown.internal or not topic.is_internal]
     hidden = len(frame.seen.topics) - len(wanted)
-    address = frame.url("topics", find=shown.find, order=shown.order, internal="1")
-    more = h.a(href=address)[f"Show {counted(hidden, 'internal topic')}"] if hidden else None
+    more = h.a(href=shown.address(frame, internal=True))[f"Show {counted(hidden, 'internal topic')}"] if hidden else None
     found = [topic for topic in wanted if shown.find.lower() in topic.name.lower()]
-    rows = (topic_row(frame, topic) for topic in sorted(found, key=TOPIC_ORDERS[shown.order]))
+    in_order = sorted(sorted(found, key=TOPIC_ORDERS["name"]), key=TOPIC_ORDERS[shown.order], reverse=shown.is_descending)
+    rows = (topic_row(frame, topic) for topic in in_order)
+    heads = [_heading(frame, shown, title) for title in TOPIC_TITLES]
     empty = f"No topic has {printable(shown.find)} in its name." if shown.find else _empty(frame.seen, "There are no topics yet.")
     return frame.page(
         "Topics",
@@ -175,11 +192,24 @@ def topics(frame: PageFrame, shown: Listing) -> str:
         frame.head("Topics"),
         h.section(".card")[
             _listing_form(frame, shown),
-            table(TOPIC_TITLES, rows, TOPIC_NUMBERS, empty),
+            table(TOPIC_TITLES, rows, TOPIC_NUMBERS, empty, heads),
             more and h.p(".foot")[more],
         ],
         live=True,
     )
+
+
+def _heading(frame: PageFrame, shown: Listing, title: str) -> Heading:
+    """Returns a title that puts the list in its order, or turns it if it is in this order."""
+    order = _TITLES.get(title)
+    if order is None:
+        return Heading(title)
+    if order != shown.order:
+        return Heading(h.a(href=shown.address(frame, order=order, turned=False))[title])
+    link = h.a(href=shown.address(frame, turned=not shown.turned))[
+        title, h.span(aria_hidden="true")[" ↓" if shown.is_descending else " ↑"]
+    ]
+    return Heading(link, "descending" if shown.is_descending else "ascending")
 
 
 def _listing_form(frame: PageFrame, shown: Listing) -> Html:

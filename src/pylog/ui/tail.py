@@ -21,31 +21,38 @@ class Tail:
         rows: newest first.
         passed: offsets that were appended since the last call and are not among the rows.
         cursor: where the next call begins, by partition.
+        begun_again: partitions that ended before the cursor: they were truncated, or their topic was created again. Their rows
+            begin at the log start.
     """
 
     rows: list[FoundRecord]
     passed: int
     cursor: dict[int, int]
+    begun_again: tuple[int, ...] = ()
 
 
-def tail(logs: Mapping[int, PartitionLog], cursor: Mapping[int, int]) -> Tail:
+def tail(logs: Mapping[int, PartitionLog], cursor: Mapping[int, int], *, of_another: bool = False) -> Tail:
     """Returns the newest records of partitions.
 
     Args:
         logs: the partitions, by number.
         cursor: the cursor of the last call. A partition without one begins a page before its end.
+        of_another: true if the cursor is that of another topic, which had the name before.
 
     Cost: one refresh of each partition, and at most 100 records of each that has new ones.
     """
-    runs, ends, appended = [], {}, 0
+    runs, ends, appended, again = [], {}, 0, []
     for number, log in logs.items():
         state = log.snapshot()
         end = ends[number] = state.end_offset
         known = cursor.get(number)
-        begin = max(state.start_offset, end - ROWS if known is None else min(known, end))
+        if known is not None and (of_another or known > end):
+            again.append(number)
+            known = state.start_offset
+        begin = max(state.start_offset, end - ROWS if known is None else known)
         appended += 0 if known is None else end - begin
         if begin < end:
             runs.append(last_rows(number, log, max(begin, end - ROWS), end, Query(), ROWS))
     rows = merged(runs, -1)[:ROWS]
     shown = sum(1 for row in rows if cursor.get(row.partition) is not None)
-    return Tail(rows, max(0, appended - shown), ends)
+    return Tail(rows, max(0, appended - shown), ends, tuple(again))

@@ -111,6 +111,7 @@ def _partition(observer: GroupObserver, tallies: Tallies, partition: TopicPartit
             None,
             -1 if undurable is None or undurable.timestamp is None else undurable.timestamp,
             _tier(found.log, state),
+            next((each.message for each in found.losses), None),
         )
     except ClosedError:
         raise

@@ -10,7 +10,7 @@ import htpy as h
 from pylog.text import printable, size_text
 from pylog.topics.retention_text import retention_text
 from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, damage_lines, group_row, number, size_cell, table
-from pylog.ui.observation import TopicSeen
+from pylog.ui.observation import PartitionSeen, TopicSeen
 from pylog.ui.words import counted
 
 TABS: Final = ("records", "live", "partitions", "segments", "groups", "producers", "options")
@@ -34,7 +34,7 @@ def topic_frame(frame: PageFrame, topic: TopicSeen, tab: str, *content: Html, li
         topic.name,
         "Topics",
         frame.head(topic.name, h.span(".quiet")[facts], frame.change("delete-topic", "Delete…", topic=topic.name)),
-        damage_lines([each for each in topic.partitions if each.damage is not None]),
+        damage_lines([each for each in topic.partitions if each.trouble is not None]),
         h.nav(".tabs", aria_label="This topic")[tabs],
         content,
         live=live,
@@ -44,20 +44,24 @@ def topic_frame(frame: PageFrame, topic: TopicSeen, tab: str, *content: Html, li
 def partitions(frame: PageFrame, topic: TopicSeen) -> str:
     """Returns the partitions of a topic."""
     titles = ("Partition", "Start", "End", "Durable", "Stable", "Segments", "Size", "Newest record")
-    rows = (
-        h.tr[
-            h.td(".mono")[f"{printable(topic.name)}-{each.partition.partition}"],
-            number("start", each.start_offset),
-            number("end", each.end_offset),
-            number("durable", each.durable_offset, "records below this offset outlive a power loss"),
-            number("stable", each.stable_offset, "readers of committed records stop here"),
-            number("segments", len(each.segments)),
-            size_cell(each.size),
-            cell("newest", frame.at(each.newest_ms), number=True),
-        ]
-        for each in topic.partitions
-    )
+    rows = (_partition_row(frame, each) for each in topic.partitions)
     return topic_frame(frame, topic, "partitions", h.section(".card")[table(titles, rows, titles[1:])], live=True)
+
+
+def _partition_row(frame: PageFrame, seen: PartitionSeen) -> Html:
+    """Returns the row of a partition. The offsets of one that cannot be opened are not known."""
+    offsets = (seen.start_offset, seen.end_offset, seen.durable_offset, seen.stable_offset, len(seen.segments))
+    start, end, durable, stable, segments = offsets if seen.damage is None else (None,) * len(offsets)
+    return h.tr[
+        h.td(".mono")[f"{printable(seen.partition.topic)}-{seen.partition.partition}"],
+        number("start", start),
+        number("end", end),
+        number("durable", durable, "records below this offset outlive a power loss"),
+        number("stable", stable, "readers of committed records stop here"),
+        number("segments", segments),
+        size_cell(seen.size) if seen.damage is None else number("size", None),
+        cell("newest", frame.at(seen.newest_ms), number=True),
+    ]
 
 
 def topic_groups(frame: PageFrame, topic: TopicSeen) -> str:

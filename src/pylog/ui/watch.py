@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pylog.transactions.admin import TransactionAdmin
 
 _LARGE: Final = 200  # partitions, from which on a thread makes the first observation: some 0.4 s
-_SHARE: Final = 10  # pages show an observation so many times as long as it took: a tenth of a core at most
+_SHARE: Final = 10  # pages show an observation this many times as long as it took: a tenth of a core at most
 _MOST_S: Final = 60.0  # that pages show one observation
 _KEPT: Final = 720  # observations in the history
 _WINDOW_MS: Final = 3_600_000  # of the course of a lag before the window was opened

@@ -20,7 +20,7 @@ from pylog.errors import (
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.recent_producers import recent_producers
 from pylog.transactions.described import OpenTransactionDescription
-from pylog.ui import asking, data, group_pages, health_pages, record_pages, storage_pages, store_pages, topic_pages
+from pylog.ui import asking, data, group_pages, health_pages, record_pages, storage_pages, store_pages, topic_pages, whole_record
 from pylog.ui.batch_facts import batch_facts
 from pylog.ui.directory_facts import facts_of
 from pylog.ui.export import exported
@@ -92,7 +92,7 @@ class Window:
         order = asked.get("order") or "name"
         if order not in store_pages.TOPIC_ORDERS:
             raise InvalidArgumentError(f"order={order[:100]!r} is not one of {', '.join(store_pages.TOPIC_ORDERS)}")
-        shown = store_pages.Listing(asked.get("find", ""), order, asked.get("internal") == "1")
+        shown = store_pages.Listing(asked.get("find", ""), order, asked.get("turned") == "1", asked.get("internal") == "1")
         return Page(
             lambda frame: store_pages.topics(frame, shown), lambda: [data.topic_data(each) for each in seen.topics.values()]
         )
@@ -205,20 +205,21 @@ class Window:
 
     def records(self, request: Request, seen: Observation) -> Page:
         """Returns a page of a search."""
-        topic, asked, query = asking.topic_in(request, seen), asking.fields_of(request), Query()
+        topic, asked, query, forms = asking.topic_in(request, seen), asking.fields_of(request), Query(), asking.AS_IT_IS
         try:
+            forms = asking.forms_of(request)
             query = self._query(asked)
             found = self._found(topic, query, asked)
         except (InvalidArgumentError, BusyError) as error:
             sentence, status = str(error), 503 if isinstance(error, BusyError) else 400
             return Page(
-                lambda frame: record_pages.records(frame, topic, query, asked, None, problem=sentence),
+                lambda frame: record_pages.records(frame, topic, query, asked, None, forms=forms, problem=sentence),
                 lambda: {"error": sentence},
                 status,
             )
         bars = () if "cursor" in asked else self._bars(topic)
         return Page(
-            lambda frame: record_pages.records(frame, topic, query, asked, found, bars),
+            lambda frame: record_pages.records(frame, topic, query, asked, found, bars, forms),
             lambda: data.found_data(found) | {"timeline": [each._asdict() for each in bars]},
         )
 
@@ -267,14 +268,19 @@ class Window:
     def live(self, request: Request, seen: Observation) -> Page:
         """Returns the newest records."""
         topic, asked = asking.topic_in(request, seen), asking.fields_of(request)
+        topic_id = self._watch.manager.topic(topic.name).id or ""  # before its logs: the next request notices another one
         logs = asking.logs_of(self._watch.manager, topic, asked.get("partition", ""))
-        found = tail(logs, parsed_cursor(asked["cursor"]) if "cursor" in asked else {})
+        of_another = request.query_params.get("topic_id", topic_id) != topic_id
+        found = tail(logs, parsed_cursor(asked["cursor"]) if "cursor" in asked else {}, of_another=of_another)
         found = replace(found, rows=self._shown(found.rows))
-        return Page(lambda frame: record_pages.live(frame, topic, found), lambda: data.tail_data(found))
+        forms = asking.forms_of(request)
+        return Page(
+            lambda frame: record_pages.live(frame, topic, topic_id, found, forms), lambda: data.tail_data(found, topic_id)
+        )
 
     def record(self, request: Request, seen: Observation) -> Page:
         """Returns one record, whole, with the facts of its batch."""
-        topic, number = asking.topic_in(request, seen), asking.number_in(request, "partition")
+        topic, number, forms = asking.topic_in(request, seen), asking.number_in(request, "partition"), asking.forms_of(request)
         log, row = self._record(request, topic, number)
         facts = {
             "Partition": f"{topic.name}-{number}",
@@ -283,7 +289,9 @@ class Window:
             **batch_facts(log, row.offset),
         }
         [shown] = self._shown([row])
-        return Page(lambda frame: record_pages.record(frame, topic, shown, facts), lambda: shown._asdict() | {"facts": facts})
+        return Page(
+            lambda frame: whole_record.record(frame, topic, shown, forms, facts), lambda: shown._asdict() | {"facts": facts}
+        )
 
     def _record(self, request: Request, topic: TopicSeen, number: int) -> tuple[PartitionLog, FoundRecord]:
         log = self._watch.manager.log(topic.name, number)

@@ -1,9 +1,10 @@
-"""Numbers, times and states as people read them. The exact value is in a title beside."""
+"""Numbers, times and states as people read them. Pages have the exact value in a title."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from pylog import text
 from pylog.groups.health import Verdict
 from pylog.times import time_text
 
@@ -18,6 +19,7 @@ VERDICTS: Final = {
     Verdict.DAMAGED: ("bad", "damaged"),
     Verdict.LOST: ("bad", "lost records"),
 }
+TRENDS: Final = {"rising": "↗ growing", "falling": "↘ shrinking", "steady": "→ steady"}
 
 
 def count(number: float) -> str:
@@ -30,12 +32,12 @@ def count(number: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number with its noun.
+    """Returns a number with its thousands separated, and its noun.
 
     >>> counted(1, "offset"), counted(4812, "partition")
     ('1 offset', '4,812 partitions')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return text.counted(number, noun, ",")
 
 
 def seconds(duration: float | None) -> str:
@@ -53,9 +55,6 @@ def seconds(duration: float | None) -> str:
             whole = int(duration // size)
             return f"{whole} {name}" + ("s" if whole > 1 and name != "min" else "")
     return f"{count(round(duration, 1))} s" if duration < 10 else f"{duration:.0f} s"
-
-
-TRENDS: Final = {"rising": "↗ growing", "falling": "↘ shrinking", "steady": "→ steady"}
 
 
 def age(timestamp: int, now_ms: int) -> str:

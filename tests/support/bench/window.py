@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,6 +26,7 @@ from pylog.ui.search import COLUMNS, search
 from support.ui import Browser
 
 TOPICS, PARTITIONS, GROUPS = 20, 50, 50
+RATE = 1_000_000  # records a second of a busy topic
 
 
 def say(text: str) -> None:
@@ -89,37 +95,76 @@ def _search(log: PartitionLog, query: Query) -> None:
         cursor, done = page.cursor, page.is_done
 
 
-def busy(store: Store, seconds: float) -> None:
-    """A tail of a topic that gets as many records as the machine can append."""
-    browser, url, log = browser_of(store), "/topics/t/live.json", store.log("t")
-    batch, appended, used, polls = [b"z" * 60] * 5_000, 0, 0.0, 0
-    sizes = list[int]()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        turn = time.monotonic() + 0.5
-        while time.monotonic() < turn:
-            log.append_many(batch)
-            appended += len(batch)
-        begun = time.process_time()
-        url = f"/topics/t/live.json?cursor={browser.get(url).json['cursor']}"
-        used, polls = used + time.process_time() - begun, polls + 1
-        sizes.append(psutil.Process().memory_info().rss >> 20)
-    rate, share = appended / seconds, 100 * used / seconds
-    memory = f"{sizes[0]} MB at first, {sizes[-1]} MB at last"
-    say(f"tail: {rate:,.0f} records a second, {polls} polls, {share:.1f} % of a core, {memory}")
+class WindowProcess:
+    """`pylog ui` on a directory, in a process of its own, whose seconds of CPU and memory are its own too."""
+
+    def __init__(self, directory: Path) -> None:
+        command = [sys.executable, "-m", "pylog", "ui", str(directory), "--port", "0", "--token", "t"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._origin = self._process.stdout.readline().partition("/?")[0]
+        self._seen = psutil.Process(self._process.pid)
+
+    def get(self, path: str) -> Any:
+        asked = urllib.request.Request(self._origin + path, headers={"authorization": "Bearer t"})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.load(answer)
+
+    def cpu(self) -> float:
+        used = self._seen.cpu_times()
+        return float(used.user + used.system)
+
+    def megabytes(self) -> int:
+        return int(self._seen.memory_info().rss) >> 20
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+
+def busy(store: Store, directory: Path, seconds: float) -> None:
+    """A tail of a topic that gets a million records a second, by a window in another process."""
+    log, batch = store.log("t"), [b"z" * 60] * 5_000
+    appended, sizes, ages = 0, list[int](), list[float]()
+    with closing(WindowProcess(directory)) as window:
+        url = "/topics/t/live.json"
+        url = f"/topics/t/live.json?cursor={window.get(url)['cursor']}"
+        begun, first = time.monotonic(), window.cpu()
+        while (passed := time.monotonic() - begun) < seconds:
+            turn = time.monotonic() + 0.5
+            while time.monotonic() < turn:
+                if appended < RATE * (time.monotonic() - begun):
+                    log.append_many(batch)
+                    appended += len(batch)
+                else:
+                    time.sleep(0.005)
+            found = window.get(url)
+            ages.append(time.time() - found["records"][0]["timestamp"] / 1000)
+            url = f"/topics/t/live.json?cursor={found['cursor']}"
+            sizes.append(window.megabytes())
+            if len(sizes) % 20 == 0:
+                store.retain()
+        share = 100 * (window.cpu() - first) / passed
+    memory = f"{sizes[0]} MB at first, {sizes[len(sizes) // 2]} MB in the middle, {sizes[-1]} MB at last, at most {max(sizes)} MB"
+    say(f"tail: {appended / passed:,.0f} records a second for {passed:.0f} s, {len(sizes)} polls")
+    say(f"tail: {share:.1f} % of a core in the window's process, {memory}; the newest row is {max(ages):.2f} s old at most")
 
 
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=0.1, help="how long the busy topic is watched; the target is 10")
-    minutes = parser.parse_args().minutes
+    parser.add_argument("--only", choices=("many", "one"), help="measure only many partitions, or only one topic")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        many(Path(directory) / "many")
+        if given.only != "one":
+            many(Path(directory) / "many")
+        if given.only == "many":
+            return
         with pylog.open(Path(directory) / "one", durability="os") as store:
             searches(store)
             store.alter_topic("t", retention_bytes=256 << 20)
-            busy(store, 60 * minutes)
+            busy(store, Path(directory) / "one", 60 * given.minutes)
 
 
 if __name__ == "__main__":

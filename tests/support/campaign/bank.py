@@ -7,6 +7,7 @@ some writers are killed. A reader that sees half of a transfer sees money appear
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import shutil
 import time
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pylog
-from support.campaign.actors import warm_up
-from support.campaign.processes import CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
+from support.campaign.processes import COMPILED, CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
 
 TOPIC: Final = "accounts"
 PARTITIONS: Final = 4
 WRITERS: Final = 3
 _ACCOUNTS: Final = 8
-_LIFE_SECONDS: Final = (0.02, 0.6)  # of a writer, before it is killed
+_LIFE_SECONDS: Final = (0.02, 2.0)  # of a writer, before it is killed
+_REST_SECONDS: Final = 0.01  # the mean time between two transfers: without it, snapshots would wait for the processor
 _LIVES: Final = 2  # of each writer in a round
 _OPTIONS: Final[dict[str, Any]] = {
     "durability": "os",
@@ -72,6 +73,7 @@ def work(root: Path, name: str, seed: int) -> Callable[[Callable[[], None]], Non
                 transfer(store, own, source, target, rng.randint(1, 100), aborts=rng.random() < 0.2)
                 if not number:
                     say_ready()
+                time.sleep(rng.expovariate(1 / _REST_SECONDS))
 
     return transfers
 
@@ -82,12 +84,12 @@ def run(seed: int, seconds: float | None = None, *, rounds: int | None = None) -
     Raises:
         CampaignError: a snapshot has another total; the directory is kept.
     """
-    return in_fresh_process(campaign, seed, seconds, rounds)
+    return in_fresh_process(campaign, seed, seconds, rounds, environment=COMPILED)
 
 
 def campaign(seed: int, seconds: float | None, rounds: int | None) -> dict[str, Any]:
     """`run`, in this process: it must have no other threads."""
-    warm_up("none")
+    _warm_up()
     done: Counter[str] = Counter()
     journals = [Journal() for _ in range(WRITERS)]
     began = time.monotonic()
@@ -101,6 +103,20 @@ def campaign(seed: int, seconds: float | None, rounds: int | None) -> dict[str, 
     return {"seed": seed, **done, "seconds": round(time.monotonic() - began, 1)}
 
 
+def _warm_up() -> None:
+    """Does once what a round does, so that its processes find everything loaded and compiled."""
+    root = new_directory("bank-warm")
+    create(root)
+    with opened(root) as store, pylog.open(root, mode="r") as reader:
+        for aborts in (False, True):
+            transfer(store, "writer", 0, 1, 5, aborts=aborts)
+        for each in (store, reader):
+            _judge(each, Counter())
+    shutil.rmtree(root)
+    gc.collect()
+    gc.freeze()
+
+
 def _round(root: Path, seed: int, journals: list[Journal]) -> Counter[str]:
     create(root)
     rng, done = seeded(seed), Counter(rounds=1)
@@ -110,9 +126,11 @@ def _round(root: Path, seed: int, journals: list[Journal]) -> Counter[str]:
             children[0].wait_ready(30)
             with pylog.open(root, mode="r") as reader:
                 _judge(reader, done)  # which opens the logs
-                deadline = time.monotonic() + rng.uniform(*_LIFE_SECONDS)
-                while time.monotonic() < deadline:
-                    _judge(reader, done)
+                deaths = sorted(time.monotonic() + rng.uniform(*_LIFE_SECONDS) for _ in children)
+                for child, moment in zip(children, deaths, strict=True):
+                    while time.monotonic() < moment:
+                        _judge(reader, done)
+                    child.kill()  # the others go on beside what it has left
         finally:
             for child in children:
                 child.kill()

@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from support.campaign.beside_calls import Caller
 
 OF_ADMINISTRATORS: Final = ("abort", "describe", "end_hanging", "find_hanging", "find_open", "known", "list", "settle")
-OF_OFFSETS: Final = (
-    *("commit", "delete", "expire", "fetch", "groups", "known_groups", "pending", "position"),
-    *("retention_minutes", "skipped_records"),
-)
+OF_OFFSETS: Final = ("commit", "delete", "expire", "fetch", "groups", "known_groups", "pending", "position", "skipped_records")
 
 
 def administer_transactions(caller: Caller) -> None:

@@ -27,6 +27,7 @@ from pylog.testing.disk import DirectoryNode, Disk, FileNode, Image, Node
 from pylog.testing.models import GAP, Found
 from pylog.topics.catalog import CATALOG, Catalog, read_catalog
 from pylog.topics.checking import check_catalog
+from support.campaign.crashing import bury
 from support.campaign.workloads import ROOT, Item, Known, Tail, clock, item, next_sequence, numbered, rows, sequence_of
 
 PROBE_BYTES = 35  # of the record that is appended to see that a log goes on
@@ -65,6 +66,7 @@ def inspect(fs: MemoryFileSystem, note: Note | None = None, seen: SoundLogs | No
     short: dict[str, str] = {}
     opened: list[pylog.Log] = []
     before = fs.image()
+    store: pylog.Store | None = None
     try:
         store = pylog.open(ROOT, fs=fs, clock=clock())
         marked = fs.exists(f"{ROOT}/{CLEAN_SHUTDOWN}")
@@ -90,6 +92,8 @@ def inspect(fs: MemoryFileSystem, note: Note | None = None, seen: SoundLogs | No
         problems.append(told_of(error))
     finally:
         fs.kill()
+        if store is not None:
+            bury(store)  # else its logs count as open in this process, and each later append tries to release them
     return Outcome(logs, tuple(problems), short)
 
 

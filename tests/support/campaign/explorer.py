@@ -149,9 +149,9 @@ def seldom_collecting() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.enable()
         gc.unfreeze()
-        gc.collect()
+        collect_and_keep()  # else each later collection would look through all collected tests again: see tests/conftest.py
+        gc.enable()
 
 
 def collect_and_keep() -> None:

@@ -485,15 +485,13 @@ def _repeated(call: Callable[[Scene], object], scene: Scene, count: int) -> floa
     return fastest
 
 
-def growth(name: str, scene: Scene, seconds: float) -> list[str]:
+def growth(call: Callable[[Scene], object], scene: Scene, seconds: float) -> list[str]:
     """Repeats an operation for about some seconds. Returns what grows; measures again, longer, before it says so."""
-    call = operation(name)
-    assert call is not None, f"{name} has no entry in the table of growth"
     for attempt in range(3):
         found = _growth(call, scene, seconds * 3**attempt)
         if not found:
             return []
-    return [f"{name}: {each}" for each in found]
+    return found
 
 
 def _growth(call: Callable[[Scene], object], scene: Scene, seconds: float) -> list[str]:
@@ -536,10 +534,14 @@ def _slower(first: float, last: float) -> list[str]:
 
 
 def table(names: list[str], seconds: float, *, until: float = float("inf")) -> dict[str, list[str]]:
-    """Measures operations in turn, each for some seconds, until a moment of the monotonic clock; returns what grows by name."""
+    """Measures operations in turn, each for some seconds, until a moment of the monotonic clock; returns what grows by name.
+
+    Operations that share an entry of the table are measured together, once.
+    """
     traced = tracemalloc.is_tracing()
     tracemalloc.start()
     done: dict[str, list[str]] = {}
+    measured: dict[Callable[[Scene], object], list[str]] = {}
     try:
         with Scene() as scene:
             gc.collect()
@@ -547,14 +549,22 @@ def table(names: list[str], seconds: float, *, until: float = float("inf")) -> d
             for name in names:
                 if time.monotonic() > until:
                     break
-                try:
-                    done[name] = growth(name, scene, seconds)
-                except Exception as error:  # noqa: BLE001 - one finding, and the others are measured too
-                    done[name] = [f"{name}: raises {error!r}"]
+                call = operation(name)
+                assert call is not None, f"{name} has no entry in the table of growth"
+                if call not in measured:
+                    measured[call] = _growth_or_error(call, scene, seconds)
+                done[name] = [f"{name}: {each}" for each in measured[call]]
     finally:
         if not traced:
             tracemalloc.stop()
     return done
+
+
+def _growth_or_error(call: Callable[[Scene], object], scene: Scene, seconds: float) -> list[str]:
+    try:
+        return growth(call, scene, seconds)
+    except Exception as error:  # noqa: BLE001 - one finding, and the others are measured too
+        return [f"raises {error!r}"]
 
 
 def run(seed: int, seconds: float) -> dict[str, Any]:

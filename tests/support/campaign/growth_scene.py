@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import tempfile
+import shutil
 from contextlib import ExitStack
 from typing import Any, Final, Self
 
 import pylog
 from pylog.aio import AsyncConsumer, AsyncProducer, AsyncStore
+from support.campaign.processes import new_directory
 
 T: Final = pylog.TopicPartition("t", 0)
 
@@ -20,7 +21,8 @@ class Scene:
 
     def __enter__(self) -> Self:
         self._last = ExitStack()
-        self.root = self._last.enter_context(tempfile.TemporaryDirectory())
+        self.root = str(new_directory("growth"))
+        self._last.callback(shutil.rmtree, self.root)
         self.path = os.path.join(self.root, "store")
         self.file = os.path.join(self.root, "offsets.csv")
         self.number = 0

@@ -29,10 +29,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
+from unittest.mock import patch
 
 from support.campaign.history import NEVER, Append, Operation, Outcome, Read
 
 HANG_SECONDS: Final = 60  # an operation of these campaigns takes milliseconds
+COMPILED: Final = {"PYLOG_KERNELS": "compiled"}  # environment: children of a few seconds share kernels that the parent has loaded
 _WORD: Final = 8
 _FIRST: Final = 2
 _APPEND, _READ, _OFFSET, _RECORDS, _FAIL, _INFO = range(6)
@@ -204,6 +206,29 @@ class Child:
     def operations(self) -> list[Operation]:
         """What it did, when it is dead."""
         return self.journal.operations(self.name, self.died)
+
+
+def die_at(of: type, name: str, countdown: int, *, after: bool) -> None:
+    """Makes this process kill itself before or after one of the next calls of a method.
+
+    Args:
+        of, name: the class and its method.
+        countdown: which call; 1 is the next one.
+        after: true to make the call first.
+    """
+    original, left = getattr(of, name), countdown
+
+    def dies(*given: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0 and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = original(*given, **options)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    patch.object(of, name, dies).start()
 
 
 def _say_ready(descriptor: int) -> None:

@@ -40,6 +40,11 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "random transactions of several processes that are killed, stopped and fenced; one history, checked for anomalies",
     ),
+    "turns": (
+        "broker_turns:run",
+        {},
+        "a broker and pylog take turns at one copying job, each killed: each record once, 20 turns",
+    ),
     "planted": ("transaction_traffic:run_planted", {}, "the same with a fault planted in the engine: the checker must find it"),
     "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),

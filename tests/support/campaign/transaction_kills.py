@@ -18,14 +18,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from unittest.mock import patch
 
 import pylog
 from pylog import OffsetAndMetadata
 from pylog.store import Store, manager_of
 from pylog.transactions.coordinator import TransactionCoordinator, open_transactions
 from pylog.transactions.single_batch import SingleBatchTransactions
-from support.campaign.processes import CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
+from support.campaign.processes import CampaignError, Child, Journal, die_at, in_fresh_process, new_directory, seeded, until
 from support.campaign.transaction_planted import planted
 
 PARTITIONS: Final = 2
@@ -191,19 +190,7 @@ def _by_timer(rng: random.Random) -> None:
 def _by_step(rng: random.Random) -> None:
     """Dies before or after a call of a step of the protocol."""
     (of, name), countdown, after = rng.choice(_STEPS), rng.choice((1, 2, 3, 7)), rng.random() < 0.5
-    step = getattr(of, name)
-
-    def dies(*given: Any, **options: Any) -> Any:
-        nonlocal countdown
-        countdown -= 1
-        if countdown == 0 and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = step(*given, **options)
-        if countdown == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-
-    patch.object(of, name, dies).start()
+    die_at(of, name, countdown, after=after)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _LAST_SECONDS)
 

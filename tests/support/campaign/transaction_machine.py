@@ -1,7 +1,8 @@
 """A state machine of transactions: two processes with open transactions, next to everything else that changes a store.
 
 The model is what is committed: the values of each partition of the topic `kept`, and the offset of each group. A snapshot of any
-process has exactly that after each step, whatever is open, and whoever was killed.
+process has exactly that after each step, whatever is open, and whoever was killed. A third process only reads: it has its logs
+open for long, and asks now and then.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ class TransactionMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.serial = 0
         self.stores: list[pylog.Store | None] = [None, None]
+        self.reader: pylog.Store | None = None
+        self.reading: list[pylog.Log] = []
         self.store(0).create_topic("in")
         self.store(0).log("in").append(b"1")
         self.store(0).create_topic("kept", PARTITIONS, segment_bytes=400)
         self.store(0).create_topic("side", **_SIDE)
 
     def teardown(self) -> None:
-        for store in self.stores:
+        for store in (*self.stores, self.reader):
             if store is not None:
                 bury(store)
 
@@ -97,6 +100,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self._on(one, lambda: one.transaction.append_many("kept", [value] * count, partition=partition))
         if flushes and one in self.open:
             self._on(one, one.transaction.flush)
+            self.read_committed()
 
     @precondition(lambda self: self.open)
     @rule(part=st.integers(0, 9), flushes=st.booleans())
@@ -151,6 +155,13 @@ class TransactionMachine(RuleBasedStateMachine):
         self.store(who).log("kept", partition).append(value)
         self.committed[partition][value] += 1
 
+    def roll(self, who: int, partition: int) -> None:
+        """Appends until a new segment begins, which then has only a plain record."""
+        log = self.store(who).log("kept", partition)
+        before = len(log.segments)
+        while len(log.segments) == before:
+            self.append_plainly(who, partition)
+
     @rule(who=processes, change=st.sampled_from(("delete_records", "truncate", "remake", "alter")), less=st.integers(0, 3))
     def change_side(self, who: int, change: str, less: int) -> None:
         """Changes the topic next to the one that is kept. Changes that would part a transaction are refused.
@@ -196,11 +207,38 @@ class TransactionMachine(RuleBasedStateMachine):
     def lose_power(self) -> None:
         """All of it was appended with durability SYNC."""
         after = self.fs.crash()
-        for store in self.stores:
-            if store is not None:
-                bury(store)
+        self.teardown()
         self.fs, self.stores, self.open = after, [None, None], []
+        self.reader, self.reading = None, []
         self.systems = [self.fs.process(), self.fs.process()]
+
+    # ---- the reader ----------------------------------------------------------------------------------------------------------
+
+    @rule(after_a_roll=st.booleans())
+    def open_for_reading(self, after_a_roll: bool) -> None:
+        for partition in range(PARTITIONS) if after_a_roll else ():
+            self.roll(0, partition)
+        if self.reader is not None:
+            bury(self.reader)
+        self.reader = pylog.open(ROOT, mode="r", fs=self.fs.process(), clock=self.clock)
+        self.reading = [self.reader.log("kept", partition) for partition in range(PARTITIONS)]
+
+    @precondition(lambda self: self.reading)
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def look(self, partition: int) -> None:
+        """Refreshes a log without a question about transactions."""
+        assert self.reading[partition].end_offset == self.store(0).log("kept", partition).end_offset
+
+    @rule()
+    def read_committed(self) -> None:
+        """Reads what is committed: all of it, unless a transaction is open there."""
+        for partition, log in enumerate(self.reading):
+            writing = self.store(0).log("kept", partition)
+            assert log.stable_offset == writing.stable_offset
+            found = Counter(record.value or b"" for record in log.records(isolation_level="read_committed"))
+            more = found - self.committed[partition]
+            assert not more, f"{more} is not committed"
+            assert writing.stable_offset < writing.end_offset or found == self.committed[partition]
 
     # ---- what holds ----------------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,12 @@ from typing import Any, Final
 
 import pylog
 from pylog import OffsetAndMetadata
-from support.campaign.processes import CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
+from pylog.log.reading.good_batches import OffsetRange, good_batches
+from pylog.record.format import BASE_OFFSET
+from support.campaign.processes import COMPILED, CampaignError, Child, Journal, in_fresh_process, new_directory, seeded, until
 from support.campaign.transaction_history import NEVER, Cut, Loss, Operation, Read, Stable, Transaction, check, interleaved
 from support.campaign.transaction_planted import FAULTS, planted
+from support.engines import engine_of
 
 PARTITIONS: Final = (("kept", 0), ("kept", 1), ("deleted", 0), ("compacted", 0))
 _TRUNCATED: Final = 1
@@ -59,6 +62,10 @@ class Notes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        """Closes the file in this process."""
+        os.close(self._file)
 
     def add(self, kind: str, **facts: Any) -> int:
         """Writes a line, and returns its time."""
@@ -327,12 +334,18 @@ def keep(root: Path, notes: Notes, rng: random.Random, say_ready: Callable[[], N
                 elif chance < 0.42:
                     log = store.log(*PARTITIONS[_TRUNCATED])
                     end = max(log.start_offset, log.end_offset - 3)
-                    notes.add("loss", partition=_TRUNCATED, below=0, start=end)
+                    notes.add("loss", partition=_TRUNCATED, below=0, start=_start_of_batch(log, end))
                     log.truncate(end)
                 else:
                     store.tick()
             say_ready()
             time.sleep(rng.uniform(0, 0.05))
+
+
+def _start_of_batch(log: pylog.Log, offset: int) -> int:
+    """Returns the first offset of the batch that has an offset: a truncation inside a batch deletes the whole batch."""
+    found = next(good_batches(engine_of(log).snapshot(), OffsetRange(offset, offset + 1)), None)
+    return offset if found is None else min(offset, int(found.table[BASE_OFFSET, 0]))
 
 
 # ---- rounds ------------------------------------------------------------------------------------------------------------------
@@ -352,7 +365,7 @@ def run(seed: int, seconds: float | None = None, *, rounds: int | None = None, e
     Raises:
         CampaignError: an anomaly was found; the directory, with what the processes noted, is kept.
     """
-    return in_fresh_process(campaign, seed, seconds, rounds, events)
+    return in_fresh_process(campaign, seed, seconds, rounds, events, environment=COMPILED)
 
 
 def campaign(seed: int, seconds: float | None, rounds: int | None, events: int) -> dict[str, Any]:
@@ -389,7 +402,7 @@ def run_planted(seed: int, _seconds: float | None = None, names: Iterable[str] =
     Raises:
         CampaignError: so many rounds have not shown one of them.
     """
-    return {"seed": seed, **{name: in_fresh_process(rounds_to_find, seed, name) for name in names}}
+    return {"seed": seed, **{name: in_fresh_process(rounds_to_find, seed, name, environment=COMPILED) for name in names}}
 
 
 def rounds_to_find(seed: int, fault: str) -> int:
@@ -456,7 +469,9 @@ class _Round:
             work = lambda say_ready: read(self._store, notes, process, rng, say_ready)  # noqa: E731
         else:
             work = lambda say_ready: keep(self._store, notes, rng, say_ready)  # noqa: E731
-        return Child(process, work, self._journal)
+        child = Child(process, work, self._journal)
+        notes.close()  # the child has its own
+        return child
 
     def _bury(self, process: str, child: Child) -> None:
         """Kills a process. Its transaction may have been open until the moment before."""
@@ -487,6 +502,7 @@ class _Round:
             for number in range(len(PARTITIONS)):
                 _noted_read(store, inspector, number, logs[number].start_offset, "read_uncommitted")
             report = store.check()
+        inspector.close()
         history = self._operations()
         found = [f"{anomaly.kind}: {anomaly.message}" for anomaly in check(history)]
         if waiting:
@@ -526,4 +542,5 @@ def _warm_up() -> None:
         _read_all(store, notes, 0)
         note_cut(store, notes)
         store.compact("compacted")
+    notes.close()
     shutil.rmtree(root)

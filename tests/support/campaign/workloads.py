@@ -22,6 +22,7 @@ import pylog
 from pylog import limits
 from pylog.clock import ManualClock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
+from pylog.fs import WRITERS
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.log.recovery.producer_snapshots import encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
@@ -171,6 +172,12 @@ class Session:
         for _ in range(2):
             self.append([30], pylog.Durability.OS)
 
+    def append_released(self) -> None:
+        """Between two appends the writers of idle logs are closed, as they are when other logs need their descriptors."""
+        self.append([30], pylog.Durability.OS)
+        WRITERS.release()
+        self.append([30], pylog.Durability.OS)
+
     def append_amid_zeros(self) -> None:
         """Zeros are written behind the first of two batches, and the second one over them; what follows finds the rest."""
         with patch.multiple(limits, PREALLOCATE_AFTER=1):
@@ -312,7 +319,7 @@ class Session:
         self.store.log("t")
 
     def broker_loses(self) -> None:
-        """A broker appends a producer's record, rolls, loses the power: the record is gone, the snapshot that tells of it is not.
+        """A broker appends a producer's record, rolls, loses the power: the record is lost, and the snapshot that has it is not.
 
         Brokers sync the one before the other. Then somebody opens the store. Should the snapshot come back when the log has got
         to its offset, the producer's next record would pass for one that is there.
@@ -360,7 +367,7 @@ class Session:
             self.append([30], SYNC, name)
 
     def replace_topic(self) -> None:
-        """Somebody decides to delete topic `u`, and does not get to it; then it is made again, and is empty."""
+        """Somebody decides to delete topic `u`, and does not get to it; then it is created again, and is empty."""
         if "u" in self.topics():
             self.learn("u", LogModel(Promise(self.known["u"].log.records)), (True, True))
             self._refuse("rename EIO", "/u-0", lambda: self.store.delete_topic("u"))
@@ -420,6 +427,7 @@ OPERATIONS: dict[str, Callable[[Session], None]] = {
     "append_os": Session.append_twice,
     "append_idempotent": lambda session: session.append([30], OS, idempotent=True),
     "append_interval": Session.append_interval,
+    "append_released": Session.append_released,
     "append_amid_zeros": Session.append_amid_zeros,
     "append_elsewhere": Session.append_elsewhere,
     "append_many": lambda session: session.append([200] * 4, SYNC),

@@ -1,6 +1,6 @@
 """Every public name with its signature, one a line: what tests/api.txt holds and tests/test_api.py compares.
 
-./dev api        # writes tests/api.txt anew, after a change of the API that is meant
+./dev api        # writes tests/api.txt again, after a change of the API that is meant
 """
 
 from __future__ import annotations

@@ -36,6 +36,33 @@ def _sent(store: pylog.Store) -> None:
 def _transacted(store: pylog.Store) -> None:
     with store.transaction("closed") as transaction:
         transaction.append("t", b"acknowledged", partition=0)
+        transaction.append_many("other", [b"more"] * 3, partition=0)
+        transaction.append_arrow("other", pa.table({"value": [b"more"]}), partition=0)
+        transaction.send_offsets("transacted", {PLACE: 5})
+        transaction.flush()
+
+
+def _aborted(store: pylog.Store) -> None:
+    transaction = store.transaction("closed")
+    transaction.append("t", b"aborted", partition=0)
+    transaction.abort()
+
+
+def _committed(store: pylog.Store) -> None:
+    transaction = store.transaction("closed")
+    transaction.append("t", b"acknowledged", partition=0)
+    transaction.commit()
+    assert transaction.outcome == "committed"
+
+
+def _settled(store: pylog.Store) -> None:
+    """Leaves a transaction open, so that the administration meets one in a partition."""
+    admin, transaction = store.transactions, store.transaction("left")
+    transaction.append("t", b"aborted", partition=0)
+    admin.list(), admin.known(), admin.describe("left"), admin.find_open()
+    admin.find_hanging(), admin.end_hanging()
+    admin.settle()
+    admin.abort("left")
 
 
 def _sent_arrow(store: pylog.Store) -> None:
@@ -134,7 +161,6 @@ def _offsets(store: pylog.Store) -> None:
     offsets = store.offsets
     offsets.groups(), offsets.known_groups(), offsets.pending("known"), offsets.position("known", PLACE)
     assert offsets.skipped_records() == {}
-    assert offsets.retention_minutes > 0
 
 
 def _exclusively(store: pylog.Store) -> None:
@@ -152,7 +178,9 @@ CALLS: Final[dict[str, Call]] = {
     "append_batch": lambda store: store.log("t").append_batch([b"acknowledged"], producer=pylog.ProducerBatch(1, 0, 0)),
     "exclusively": _exclusively,
     "transaction": _transacted,
-    "transactions": lambda store: (store.transactions.list(), store.transactions.find_open()),
+    "abort_transaction": _aborted,
+    "commit_transaction": _committed,
+    "settle": _settled,
     "flush": lambda store: store.log("t").flush(),
     "delete_records": lambda store: store.log("t").delete_records(12),
     "truncate": lambda store: store.log("t").truncate(38),
@@ -351,4 +379,6 @@ ACKNOWLEDGED: Final = (
     "send",
     "send_arrow",
     "send_async",
+    "transaction",
+    "commit_transaction",
 )

@@ -22,7 +22,7 @@ def written(damaged: CorruptVariant) -> Values:
 
 
 def without(values: Values, done: Repair) -> Values:
-    """What is left when everything is gone that the plans say is lost."""
+    """The records that are left without those that the plans report as lost."""
     lost = [lost for plan in done.plans for lost in plan.lost]
     return {
         offset: value

@@ -193,9 +193,22 @@ def cases(version: str | None = None) -> tuple[GoldenCase, ...]:
     """Every case of one version, or of all."""
     if version is None:
         return tuple(case for each in VERSIONS for case in cases(each))
-    with tarfile.open(_archive(version)) as archive:
-        index = json.load(archive.extractfile(f"{version}/index.json"))  # type: ignore[arg-type]
+    index = _lists(version)[f"{version}/index.json"]
     return tuple(GoldenCase(version, entry["case"], entry) for entry in index["cases"])
+
+
+@functools.cache
+def _lists(version: str) -> dict[str, Any]:
+    """The lists of cases and of damaged copies, by their names in the archive.
+
+    They are read in one pass. To find a member by its name, or to go back to one, decompresses the archive once more.
+    """
+    with tarfile.open(_archive(version)) as archive:
+        return {
+            member.name: json.load(archive.extractfile(member))  # type: ignore[arg-type]
+            for member in archive
+            if member.name.endswith(("/index.json", "/variants.json"))
+        }
 
 
 def case(version: str, name: str) -> GoldenCase:
@@ -216,9 +229,7 @@ def corrupt_variants() -> tuple[CorruptVariant, ...]:
 
 
 def _variants_of(of: GoldenCase) -> Iterator[CorruptVariant]:
-    with tarfile.open(_archive(of.version)) as archive:
-        notes = json.load(archive.extractfile(f"{of.version}/{of.name}/{of.entry['variants']}"))  # type: ignore[arg-type]
-    for note in notes:
+    for note in _lists(of.version)[f"{of.version}/{of.name}/{of.entry['variants']}"]:
         (pristine,) = case(of.version, note["base"]).partitions
         yield CorruptVariant(of.version, note["base"], note["variant"], note["file"], note["done"], pristine)
 

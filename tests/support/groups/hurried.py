@@ -244,7 +244,7 @@ class Course:
             member.store.close()
 
     def kill(self) -> None:
-        """Its process is gone, and tells nobody."""
+        """Its process has ended without leaving the group."""
         own = [member for member in self.members if member.process is not None]
         if own:
             member = self.rng.choice(own)

@@ -70,7 +70,7 @@ def joining(store: Store) -> Iterator[Joining]:
 
 
 def dies(member: GroupMember) -> None:
-    """What others see of a process that is gone: its lock."""
+    """The sign by which others recognise an ended process: its lock."""
     heartbeat = heartbeat_of(member)
     assert heartbeat is not None
     heartbeat.end()

@@ -109,7 +109,8 @@ class KafkaJars:
         if not (target / "complete").exists():
             target.mkdir(parents=True, exist_ok=True)
             goal = [f"-Dkafka.version={version}", f"-DoutputDirectory={target / 'libs'}", "dependency:copy-dependencies"]
-            run_or_raise([find_program("mvn"), "-q", "-B", "-f", str(HERE / "pom.xml"), *goal], "fetching Kafka's jars")
+            logger = "-DexcludeArtifactIds=slf4j-reload4j"  # of Kafka 3: it would take the place of the one in pom.xml
+            run_or_raise([find_program("mvn"), "-q", "-B", "-f", str(HERE / "pom.xml"), logger, *goal], "fetching Kafka's jars")
         return cls(target).prepare()
 
     def prepare(self) -> KafkaJars:

@@ -11,6 +11,11 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[3]
 
 
+def in_the_layer(program: str) -> str:
+    """The same program, with pylog's layer in the place of kafka-python and aiokafka."""
+    return "import pylog.compat\npylog.compat.install()\n" + textwrap.dedent(program)
+
+
 def lines_of(program: str, *arguments: str, cwd: Path) -> list[str]:
     """The lines that a program prints. It must succeed."""
     done = subprocess.run(

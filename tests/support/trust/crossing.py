@@ -475,7 +475,7 @@ class Scene:
             assert (found and (found.offset, found.timestamp)) == wanted, f"the first at {asked}"
 
     def verify_group(self) -> None:
-        """The group goes on from what it committed, or from the start where that is gone."""
+        """The group goes on from what it committed, or from the start if that is deleted."""
         inside = self.start <= self.committed <= self.end
         wanted = [(offset, row.value) for offset, row in self.expected.items() if offset >= (self.committed if inside else 0)]
         with self._consumer() as consumer:

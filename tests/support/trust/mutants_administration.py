@@ -1,4 +1,4 @@
-"""Mutants of the administration of transactions: hanging ones, owners, what `verify` lists."""
+"""Mutants of the administration of transactions: hanging ones, owners, what `verify` lists, lost markers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from support.trust.mutant import Mutant
 
 _TESTS: Final = "tests/transactions/test_admin.py::"
+_REPAIRS: Final = "tests/tools/test_lost_markers_crash.py::test_the_power_may_go_at_any_moment_of_a_repair_that_loses_markers"
 
 ADMINISTRATION: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -50,5 +51,37 @@ ADMINISTRATION: Final[tuple[Mutant, ...]] = (
             "tests/cli/test_doctor_transactions.py::test_verify_lists_hanging_and_undecided_transactions_and_calls_them_no_damage",
         ),
         why="A verification next to a commit reports it.",
+    ),
+    Mutant(
+        name="a_repair_parts_a_marker_from_its_segment",
+        file="pylog/tools/plan.py",
+        text="        plan = self._with_places(plan, [marker.offset for marker in ends if marker.offset < self._end])\n",
+        replacement="",
+        tests=(f"{_REPAIRS}[truncate 4]", f"{_REPAIRS}[truncate 8]"),
+        why="The power is lost in a repair, and the next opening aborts a committed transaction whose marker was removed.",
+    ),
+    Mutant(
+        name="a_repair_writes_the_oldest_segment_first",
+        file="pylog/tools/repair.py",
+        text="        for segment in sorted(plan.segments, reverse=True):",
+        replacement="        for segment in sorted(plan.segments):",
+        tests=(f"{_REPAIRS}[truncate 4]",),
+        why="The power is lost in a repair, and the next one finds no damage and leaves what was to be removed.",
+    ),
+    Mutant(
+        name="a_damaged_offset_is_a_markers_place",
+        file="pylog/tools/lost_markers.py",
+        text="        event = event._replace(offset=_offset_within(damage, following, event.offset))\n",
+        replacement="",
+        tests=("tests/tools/test_lost_markers.py::test_a_marker_whose_offset_is_damaged_is_replaced_in_its_place",),
+        why="A lost marker is written after the producer's next one, which then decides its transaction.",
+    ),
+    Mutant(
+        name="a_later_epoch_shows_a_hidden_marker",
+        file="pylog/tools/lost_markers.py",
+        text=" and event.epoch > last.epoch + event.ends:",
+        replacement=" and event.epoch < last.epoch:",
+        tests=("tests/tools/test_lost_markers.py::test_each_of_two_damaged_markers_in_a_row_gets_a_marker_in_its_place",),
+        why="Two damaged markers in a row: the producer's next marker decides a transaction, and no repair says so.",
     ),
 )

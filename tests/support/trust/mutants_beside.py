@@ -11,6 +11,8 @@ _BEGINNING: Final = "its beginning-compact"
 _CUT_SHORT: Final = "tests/log/test_trimming_cut_short.py::"
 _FORMS: Final = "tests/record/test_two_forms.py::"
 _FIRST: Final = "tests/trust/test_first_calls.py::"
+_MADE_AGAIN: Final = "tests/test_topic_made_again.py::"
+_READERS: Final = "tests/transactions/test_readers_beside.py::"
 _REFRESHES: Final = "tests/beside/test_refreshes.py::"
 _FILES: Final = "tests/beside/test_replaced_files.py::"
 _CLOSED: Final = "tests/beside/test_closed_under_calls.py::"
@@ -20,6 +22,53 @@ _TAKEN = "test_segments_are_deleted_on_a_full_disk_although_another_program_has_
 _LOCK_FILES: Final = "tests/beside/test_lock_files_removed_at_each_step.py::"
 
 BESIDE: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="the_administrator_asks_the_log_of_a_deleted_topic",
+        file="pylog/transactions/admin.py",
+        text="for entry in current_log(self._manager, *key).open_producers()]\n",
+        replacement="for entry in self._manager.log(*key).open_producers()]\n",
+        tests=(_MADE_AGAIN + "test_the_administrator_sees_and_settles_the_transactions_of_the_topic_that_was_created_again",),
+        why="`find_open` leaves out the transactions of a topic that another process created again.",
+    ),
+    Mutant(
+        name="a_followed_segment_stays_without_producers",
+        file="pylog/log/recovery/loaded.py",
+        text="        self.end, self.next_offset, self.plain = end, next_offset, False\n",
+        replacement="        self.end, self.next_offset = end, next_offset\n",
+        tests=(
+            _READERS + "test_an_open_transaction_in_a_segment_that_had_only_plain_records_is_not_read_as_committed[r-end_offset]",
+        ),
+        why="A reader beside a writer takes open transactions for ended ones, and ended ones for open ones.",
+    ),
+    Mutant(
+        name="a_reader_without_the_lock_does_not_remember_a_deletion",
+        file="pylog/log/reading/refresher.py",
+        text="            self.is_deleted = True\n",
+        replacement="            pass\n",
+        tests=(_REFRESHES + "test_the_log_of_a_topic_that_was_created_again_is_the_new_one_also_while_the_lock_is_taken",),
+        why="While another process has the lock, `Store.log` returns the log of the topic that was deleted.",
+    ),
+    Mutant(
+        name="a_closed_logs_writer_takes_calls",
+        file="pylog/log/writing/partition_writer.py",
+        text="            if self._is_closed:  # a caller that has this object is not always inside the log's gate\n",
+        replacement="            if False:\n",
+        tests=(_CLOSE + "test_code_that_took_a_logs_writer_before_the_close_gets_its_error_and_opens_no_file_again",),
+        why="A sweep of transactions beside `close` reads a closed file, or opens a closed log for writing again.",
+    ),
+    Mutant(
+        name="heartbeats_are_written_after_the_close",
+        file="pylog/groups/heartbeat.py",
+        text="            with self._gate:\n                self._file.beat(polled=True)\n",
+        replacement="            self._file.beat(polled=True)\n",
+        tests=(
+            (
+                "tests/test_closed.py::"
+                "test_a_poll_that_is_under_way_when_another_thread_closes_the_store_writes_nothing_later[False]"
+            ),
+        ),
+        why="A file of the directory changes after `close` has returned, when another process may own it.",
+    ),
     Mutant(
         name="the_rest_of_the_reserve_waits_for_another_call",
         file="pylog/log_manager.py",
@@ -191,8 +240,10 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="scans_keep_what_they_mapped",
         file="pylog/fs/pages.py",
-        text="(weakref.ref(mapping), end - start)",
-        replacement="((lambda: mapping), end - start)",
+        text="            self._regions[region.key] = region\n",
+        replacement=(
+            "            self._regions[region.key] = region\n            self.kept = [*getattr(self, 'kept', ()), mapping]\n"
+        ),
         tests=("tests/log/test_descriptors.py::test_mappings_of_segments_and_their_indexes_are_bounded",),
         why="Segments that were released stay mapped.",
     ),
@@ -491,5 +542,25 @@ BESIDE: Final[tuple[Mutant, ...]] = (
         replacement="bool(config.key_serializer or config.value_serializer or closer[2] or closer[3])\n",
         tests=("tests/test_serializers.py::test_a_serializer_whose_truth_value_is_false_is_called",),
         why="A serializer with a length of 0 is not called, and bytes are stored as they were given.",
+    ),
+    Mutant(
+        name="ends_of_a_topic_made_again_are_those_of_the_new_one",
+        file="pylog/log_manager.py",
+        text="            state = current_log(manager, *key).snapshot()\n",
+        replacement="            state = manager.log(*key).snapshot()\n",
+        tests=(
+            "tests/test_topic_made_again.py::test_the_first_call_answers_for_the_topic_that_another_process_created_again[lag]",
+        ),
+        why="A group has no lag in a topic that another process made again, until it is asked twice.",
+    ),
+    Mutant(
+        name="a_snapshot_has_a_topic_made_again",
+        file="pylog/transactions/snapshots.py",
+        text="        for _ in range(2):",
+        replacement="        for _ in range(1):",
+        tests=(
+            "tests/test_topic_made_again.py::test_the_first_call_answers_for_the_topic_that_another_process_created_again[snapshot]",
+        ),
+        why="A snapshot leaves out a topic that another process made again.",
     ),
 )

@@ -179,7 +179,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_class_names_its_factory",
         file="pylog/factory_made.py",
-        text='        raise TypeError(f"a {type(self).__name__} is not made by calling the class: use {self._factory}")\n',
+        text='        raise TypeError(f"a {type(self).__name__} cannot be created by calling its class; use {self._factory}")\n',
         replacement="        del self\n",
         tests=("tests/test_names.py::test_a_call_of_a_class_that_has_a_factory_names_the_factory",),
         why="A call of a class makes an object without its parts, which fails later and elsewhere.",

@@ -20,8 +20,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_topic_made_again_is_read_as_the_old_one",
         file="pylog/log/reading/follower.py",
-        text="files != self._files or is_of_another_topic(self._source, self.loaded)",
-        replacement="files != self._files",
+        text="has_other_start or is_of_another_topic(self._source, self.loaded):",
+        replacement="has_other_start:",
         tests=("tests/test_topic_races.py::test_a_log_without_a_header_does_not_read_the_topic_that_was_made_in_its_place",),
         why="A log of a deleted topic is taken for that of the topic made again, if both are empty and never written.",
     ),
@@ -82,8 +82,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="truncation_beyond_the_end_is_silent",
         file="pylog/log/maintenance/trimmer.py",
-        text="        if not writer.state.start_offset <= end <= writer.state.end_offset:\n",
-        replacement="        end = min(end, writer.state.end_offset)\n        if end < writer.state.start_offset:\n",
+        text="    if not state.start_offset <= end <= state.end_offset:\n",
+        replacement="    end = min(end, state.end_offset)\n    if end < state.start_offset:\n",
         tests=("tests/log/test_trimming.py::test_a_truncation_at_the_end_does_nothing_and_one_beyond_it_is_refused",),
         why="A truncation to a wrong offset, beyond the end, looks as if it had been done.",
     ),
@@ -350,8 +350,8 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_description_opens_no_log",
         file="pylog/log_manager.py",
-        text="        if key not in manager._logs:\n            seen = fast_outline",
-        replacement="        if False:\n            seen = fast_outline",
+        text="        if key not in manager._logs:\n            seen = usual_outline",
+        replacement="        if False:\n            seen = usual_outline",
         tests=("tests/groups/test_admin.py::test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly",),
         why="`Group.describe` opens the log of each partition.",
     ),

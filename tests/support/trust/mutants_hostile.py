@@ -10,6 +10,14 @@ _WRAPPERS: Final = "tests/log/test_offsets_in_wrappers.py::"
 
 HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_directory_is_found_in_any_case",
+        file="pylog/log_opener.py",
+        text="        if other == name or not self._fs.exists(join(self._path, other)):\n            return True\n",
+        replacement="        if True:\n            return True\n",
+        tests=("tests/test_names_without_case.py::test_a_topic_in_another_spelling_does_not_exist[True-log]",),
+        why="On a file system that ignores case, a second log of the same files writes beside the first one.",
+    ),
+    Mutant(
         name="a_file_that_is_too_short_makes_the_whole_log_unreadable",
         file="pylog/log/checking/check.py",
         text=', "offset": end}',
@@ -422,8 +430,8 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_tier_without_a_log_start_is_left_out",
         file="pylog/objects/tier_files.py",
-        text="recorded if recorded is not None else epochs[0].start_offset if epochs else local_start",
-        replacement="recorded if recorded is not None else local_start",
+        text="        start = tiered_log_start(recorded, epochs)\n",
+        replacement="        start = recorded\n",
         tests=("tests/objects/test_kafka_tier.py::test_a_broker_that_has_not_yet_written_its_log_starts_has_its_remote_records",),
         why="The remote records of a running broker are left out without an error.",
     ),

@@ -7,8 +7,151 @@ from typing import Final
 from support.trust.mutant import Mutant
 
 HISTORY: Final = "tests/groups/test_commit_history.py::"
+LOST: Final = "tests/log/test_lost_files.py::"
+FOLLOWING: Final = "tests/cli/test_following.py::"
+LACKING: Final = "tests/cli/test_lost_partition.py::"
 
 OPERATING: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="files_that_were_removed_after_a_crash_are_not_missed",
+        file="pylog/log/recovery/lost_files.py",
+        text="    return slot.published_offset if same_boot else slot.durable_offset\n",
+        replacement="    return 0\n",
+        tests=(LOST + "test_each_route_tells_that_files_of_a_log_were_removed_whose_process_did_not_close_it[the last segment]",),
+        why="A partition that lost its last segment after a crash is shown as a shorter one.",
+    ),
+    Mutant(
+        name="files_of_an_open_log_are_not_looked_for",
+        file="pylog/groups/unread.py",
+        text="        self.losses = losses_in(self.log.recovery_report) or self._removed()\n",
+        replacement="        self.losses = losses_in(self.log.recovery_report)\n",
+        tests=(LOST + "test_a_window_and_metrics_that_are_open_tell_it_too[the first segment]",),
+        why="Metrics that are served for weeks never tell that files were removed.",
+    ),
+    Mutant(
+        name="a_live_page_passes_over_a_topic_created_again",
+        file="pylog/ui/tail.py",
+        text="            known = state.start_offset\n",
+        replacement="            known = end\n",
+        tests=("tests/ui/test_functions.py::test_a_tail_shows_the_records_of_a_topic_that_was_created_again_and_says_so",),
+        why="The first records of a topic that was created again are never shown.",
+    ),
+    Mutant(
+        name="a_live_page_passes_over_the_first_records_of_a_longer_topic_created_again",
+        file="pylog/ui/tail.py",
+        text="            again.append(number)\n",
+        replacement="            again += [number] if known > end else []\n",
+        tests=(
+            "tests/ui/test_beside.py::test_the_live_page_of_a_topic_that_another_process_creates_again_begins_at_its_start[9]",
+        ),
+        why="A live page does not say that the topic below it is another one.",
+    ),
+    Mutant(
+        name="a_command_that_follows_ends_with_its_topic",
+        file="pylog/cli/cat.py",
+        text="                consumer.assign([log.partition for log in _created_again(store, topic, numbers)])\n",
+        replacement="                return\n",
+        tests=(f"{FOLLOWING}test_a_topic_that_is_created_again_with_more_records_and_partitions_is_followed_from_its_start",),
+        why="A tail that runs for weeks ends when a topic is created again.",
+    ),
+    Mutant(
+        name="a_partition_that_cannot_be_read_hides_the_others",
+        file="pylog/cli/stores.py",
+        text="            unreadable.append(partition)\n",
+        replacement="            raise\n",
+        tests=(f"{LACKING}test_topics_and_describe_show_the_others",),
+        why="One lost directory makes every list of the store fail.",
+    ),
+    Mutant(
+        name="a_partition_that_cannot_be_opened_has_no_lag",
+        file="pylog/groups/health.py",
+        text="        facts.lag if facts.opens else None,\n",
+        replacement="        facts.lag,\n",
+        tests=(f"{LACKING}test_a_group_is_described_and_judged_in_the_others[names0]",),
+        why="A group is shown with the lag 0 where its log is lost.",
+    ),
+    Mutant(
+        name="burrows_rules_know_no_losses",
+        file="pylog/groups/observer.py",
+        text="        if facts.damage is not None or outside_of_log(facts) is not None:",
+        replacement="        if facts.damage is not None:",
+        tests=("tests/groups/test_health.py::test_a_committed_offset_beyond_a_truncated_log_is_lost_and_its_lag_is_kafkas",),
+        why="A group beyond the log end is fine by Burrow's rules.",
+    ),
+    Mutant(
+        name="a_missing_directory_ends_the_first_observation",
+        file="pylog/unopened.py",
+        text="        except StorageFailedError:\n            return False\n",
+        replacement="        except StorageFailedError:\n            raise\n",
+        tests=("tests/ui/test_beginning.py::test_a_large_store_in_which_a_partition_has_no_directory_is_shown",),
+        why="One lost directory keeps the window of a large store from beginning.",
+    ),
+    Mutant(
+        name="the_first_page_shows_a_topic_without_some_partitions",
+        file="pylog/ui/beginning.py",
+        text="            if len(found) == len(seen):\n",
+        replacement="            if found:\n",
+        tests=(
+            "tests/ui/test_beginning.py::test_topics_of_which_not_all_partitions_are_known_at_once_are_not_shown_as_smaller_ones",
+        ),
+        why="The first page of a large store shows a topic as a smaller one.",
+    ),
+    Mutant(
+        name="a_segment_does_not_wait_for_newer_records_before_it",
+        file="pylog/ui/fates.py",
+        text="        newest, after = max(newest, each.newest_ms), after - each.size\n",
+        replacement="        newest, after = each.newest_ms, after - each.size\n",
+        tests=("tests/ui/test_fates.py::test_a_segment_waits_for_the_newer_records_of_an_earlier_one",),
+        why="The page of segments says that a segment goes before retention reaches it.",
+    ),
+    Mutant(
+        name="the_bytes_after_a_segment_do_not_count",
+        file="pylog/ui/fates.py",
+        text="max(0, config.retention_bytes - after)",
+        replacement="config.retention_bytes",
+        tests=("tests/ui/test_fates.py::test_a_segment_goes_when_the_bytes_after_it_reach_the_limit",),
+        why="The page of segments says that a full partition has its whole limit left.",
+    ),
+    Mutant(
+        name="records_that_may_not_be_compacted_yet_are_called_dirty",
+        file="pylog/ui/fates.py",
+        text='    return "dirty" if segment.base_offset < to_clean.first_uncleanable else "not yet cleanable"\n',
+        replacement='    return "dirty"\n',
+        tests=("tests/ui/test_fates.py::test_a_compacted_topic_keeps_its_segments_and_says_which_ones_wait",),
+        why="An operator waits for a compaction that min_compaction_lag_ms forbids.",
+    ),
+    Mutant(
+        name="bars_of_the_timeline_begin_a_millisecond_early",
+        file="pylog/ui/timeline.py",
+        text="        TimeBar(time + 1, time + 1 + length, after - before)\n",
+        replacement="        TimeBar(time, time + length, after - before)\n",
+        tests=("tests/ui/test_timeline.py::test_each_bar_has_the_records_of_its_time[from headers]",),
+        why="A bar of the timeline does not have the records of its time.",
+    ),
+    Mutant(
+        name="a_timeline_is_never_made_again",
+        file="pylog/ui/timeline.py",
+        text="            if known is None or now - known[0] >= _FRESH_S:\n",
+        replacement="            if known is None:\n",
+        tests=("tests/ui/test_timeline.py::test_deleted_records_are_not_drawn_and_new_ones_are_after_a_while",),
+        why="A page that is open for hours shows the timeline of its first minute.",
+    ),
+    Mutant(
+        name="numbers_of_records_have_no_sign",
+        file="pylog/ui/decoding.py",
+        text='int.from_bytes(data, "big", signed=True)',
+        replacement='int.from_bytes(data, "big", signed=False)',
+        tests=("tests/ui/test_decoding.py::test_bytes_have_these_texts",),
+        why="A key of -1 is shown as 4294967295.",
+    ),
+    Mutant(
+        name="deleted_records_stay_counted",
+        file="pylog/ui/tallies.py",
+        text=" or known.begin != begin:\n",
+        replacement=":\n",
+        tests=("tests/ui/test_tallies.py::test_the_records_of_a_topic_are_counted_as_they_change",),
+        why="The window counts records that were deleted at the log start.",
+    ),
     Mutant(
         name="a_form_of_another_site_is_taken",
         file="pylog/ui/security.py",
@@ -153,8 +296,8 @@ OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="partitions_are_refreshed_for_each_group",
         file="pylog/groups/described.py",
-        text="        ends = manager.start_and_end_offsets(wanted)\n",
-        replacement="        ends = None\n",
+        text="        return manager.start_and_end_offsets(wanted), {}\n",
+        replacement="        return _ends_of_each(manager, wanted)\n",
         tests=(
             "tests/cli/test_groups.py::test_describing_all_groups_refreshes_each_partition_once_and_says_what_each_group_says",
         ),

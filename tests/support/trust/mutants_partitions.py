@@ -441,7 +441,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="timestamps_are_read_under_the_lock",
         file="pylog/log/maintenance/trimmer.py",
-        text="        trimming.examine(partition_writer.known_state(), source.config, now_ms)\n",
+        text="        trimming.examine(partition_writer.state, source.config, now_ms)\n",
         replacement="        pass\n",
         tests=("tests/log/test_times.py::test_appends_do_not_wait_while_the_timestamps_of_an_import_are_read[sealed]",),
         why="Every append waits while retention reads the timestamps of an import.",

@@ -7,6 +7,8 @@ from typing import Final
 from support.trust.mutant import Mutant
 
 _TESTS: Final = "tests/objects/test_tiering.py::"
+_MOVED: Final = "tests/objects/test_moved_to_a_tier.py::"
+_RAISED: Final = _MOVED + "test_a_log_start_that_a_broker_raises_in_the_tier_is_that_of_the_next_call"
 
 TIERING: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -28,7 +30,7 @@ TIERING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_copy_of_the_manifest_decides_what_leaves_the_disk",
         file="pylog/archive/tiering.py",
-        text="            newest, _ = self._tier.newest()\n            if newest is None:\n                return 0\n",
+        text="            newest, _ = self._tier.owned()\n            if newest is None:\n                return 0\n",
         replacement="            newest = manifest\n",
         tests=(_TESTS + "test_a_local_segment_stays_if_the_newest_manifest_does_not_name_it",),
         why="A segment leaves the disk that no manifest in the archive names.",
@@ -72,5 +74,39 @@ TIERING: Final[tuple[Mutant, ...]] = (
         replacement="planned(self._source, self.local(), now_ms",
         tests=(_TESTS + "test_retention_counts_both_tiers",),
         why="Archived segments are never deleted by retention.",
+    ),
+    Mutant(
+        name="a_segment_that_a_broker_moved_is_not_looked_for_again",
+        file="pylog/objects/remote_files.py",
+        text="        if found is None and self._has_moved(*parts):\n",
+        replacement="        if False:\n",
+        tests=(_MOVED + "test_a_segment_that_vanishes_between_the_look_and_its_opening_is_read_in_the_tier",),
+        why="A read fails because a broker moves the segment to its tier meanwhile.",
+    ),
+    Mutant(
+        name="a_missing_object_changes_nothing",
+        file="pylog/objects/remote_files.py",
+        text="            self._is_missing()\n",
+        replacement="            pass\n",
+        tests=("tests/objects/test_reading_by_url.py::test_a_log_whose_first_objects_are_deleted_begins_after_them",),
+        why="A store that is open by a URL never learns that retention has deleted objects.",
+    ),
+    Mutant(
+        name="remote_segments_are_looked_up_once",
+        file="pylog/objects/remote_files.py",
+        text="known[:2] != (local_start, log_start)",
+        replacement="known[0] != local_start",
+        tests=(_RAISED + "[before it deletes-before its checkpoint]",),
+        why="An open store shows remote segments that the broker has deleted.",
+    ),
+    Mutant(
+        name="an_open_log_keeps_the_log_start_of_a_broker",
+        file="pylog/log/reading/follower.py",
+        text="        return self.loaded.slot is None and self._source.log_start_line != self.loaded.recorded_start\n",
+        replacement="        return False\n",
+        tests=(
+            "tests/log/test_offset_checkpoints.py::test_an_open_log_follows_a_start_that_a_broker_has_raised_within_a_segment",
+        ),
+        why="An open reader goes on to serve records that a broker has deleted.",
     ),
 )

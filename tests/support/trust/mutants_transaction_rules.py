@@ -11,6 +11,45 @@ _SNAPSHOTS: Final = "tests/transactions/test_snapshots.py::test_"
 
 TRANSACTION_RULES: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="a_transaction_whose_records_are_deleted_stays_open_in_one_process",
+        file="pylog/log/writing/partition_writer.py",
+        text="            if self.writer is writer and _lacks_transactions(writer, before):\n",
+        replacement="            if self.writer is not writer:\n",
+        tests=(
+            (
+                "tests/transactions/test_guards.py::test_"
+                "an_open_transaction_whose_records_are_all_deleted_holds_no_reader_back_in_any_process[4-True-False]"
+            ),
+        ),
+        why="One process's committed readers stand still until it opens the store again.",
+    ),
+    Mutant(
+        name="a_truncation_parts_archived_records_from_their_marker",
+        file="pylog/log/maintenance/transaction_spans.py",
+        text="        first = began.pop(producer, unknown)\n",
+        replacement="        first = began.pop(producer, None)\n",
+        tests=(
+            (
+                "tests/transactions/test_guards.py::test_"
+                "a_truncation_that_would_part_archived_records_from_their_marker_is_refused_and_changes_nothing[lost]"
+            ),
+        ),
+        why="A transaction that was ended is open again, and holds back all committed readers.",
+    ),
+    Mutant(
+        name="a_refused_truncation_leaves_the_archive_shorter",
+        file="pylog/log/maintenance/log_tiers.py",
+        text="        trimmer.check_truncation(self._log.writer(), end)\n",
+        replacement="",
+        tests=(
+            (
+                "tests/transactions/test_guards.py::test_"
+                "a_truncation_that_would_part_archived_records_from_their_marker_is_refused_and_changes_nothing[there]"
+            ),
+        ),
+        why="Bad input changes the archive: it lacks segments until the next tick.",
+    ),
+    Mutant(
         name="a_partition_is_registered_after_its_first_batch",
         file="pylog/transactions/transaction.py",
         text="            self._incarnation.add_partitions(self._mine, partitions)\n",

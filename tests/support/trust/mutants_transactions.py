@@ -116,7 +116,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="each_transactional_id_is_kept_in_use",
         file="pylog/transactions/manager.py",
-        text="            self._let_go()\n",
+        text="            self._end_oldest()\n",
         replacement="",
         tests=("tests/test_what_grows.py::test_a_store_keeps_a_bounded_number_of_uses_of_transactional_ids",),
         why="A store that stays open keeps a lock and some objects for each transactional id that it ever used.",
@@ -194,8 +194,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_suspended_observer_aborts",
         file="pylog/transactions/deadlines.py",
-        text="max(0.0, min(now - self._looked, self._longest_gap))",
-        replacement="now - self._looked",
+        text="max(0.0, min(now - self._checked_at, self._longest_gap))",
+        replacement="now - self._checked_at",
         tests=("tests/transactions/test_deadlines.py::test_an_observer_that_was_suspended_or_whose_clock_jumps_aborts_nothing",),
         why="A machine that was suspended aborts the transactions of all living processes.",
     ),
@@ -503,7 +503,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="users_take_the_ids_of_anonymous_transactions",
-        file="pylog/transactions/manager.py",
+        file="pylog/transactions/records.py",
         text="    if name.removeprefix(ANONYMOUS).isdigit() and name.startswith(ANONYMOUS):\n",
         replacement="    if False:\n",
         tests=("tests/transactions/test_left_open.py::test_ids_that_pylog_gives_itself_are_refused",),

@@ -148,8 +148,8 @@ class AIOKafkaAdminClient:
             return
         with Raising(IllegalOperation):
             self._admin = await asyncio.to_thread(partial(KafkaAdminClient, bootstrap_servers=self.config["bootstrap_servers"]))
-            await self._client.bootstrap()
-            warn_of_ignored(CLIENT, self._given, self._admin._cluster.name)
+            cluster = await self._client.bootstrap()
+            warn_of_ignored(CLIENT, self._given, cluster.name)
 
     async def close(self) -> None:
         """Ends the administrator. The store stays open for other clients."""
@@ -175,6 +175,9 @@ class AIOKafkaAdminClient:
 
         Returns:
             `topic_errors`: a name, an error number and a message for each topic.
+
+        Raises:
+            IllegalOperation: the administrator is not started, or it is closed.
         """
         done = await self._ask(KafkaAdminClient.create_topics, new_topics, validate_only=validate_only, raise_errors=False)
         return Response(topic_errors=[(each["name"], each["error_code"], each["error_message"]) for each in done["topics"]])
@@ -233,7 +236,8 @@ class AIOKafkaAdminClient:
         """Deletes the first records of partitions. Returns their first offsets.
 
         Raises:
-            UnknownTopicOrPartitionError, OffsetOutOfRangeError: raised for the first partition that fails.
+            UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError: raised for the first partition that fails.
+            KafkaStorageError: a file cannot be changed, or the archive of a tiered topic does not answer.
         """
         wanted = {partition: each.before_offset for partition, each in records_to_delete.items()}
         done = await self._ask(KafkaAdminClient.delete_records, wanted)

@@ -77,14 +77,12 @@ class AIOKafkaClient:
         """Returns the client for the configuration of a producer, a consumer or an administrator."""
         return cls(**{name: config[name] for name in _OPTIONS})
 
-    async def bootstrap(self) -> None:
-        """Opens the store."""
+    async def bootstrap(self) -> Cluster:
+        """Opens the store, and returns it."""
         if self._store is None:
-            self._open(await asyncio.to_thread(CLUSTERS.of, self._servers))
-
-    def _open(self, store: Cluster) -> None:
-        self._store = store
-        self.cluster = ClusterMetadata(store)
+            self._store = await asyncio.to_thread(CLUSTERS.of, self._servers)
+            self.cluster = ClusterMetadata(self._store)
+        return self._store
 
     async def close(self) -> None:
         """Does nothing: the store stays open for other clients."""
@@ -94,9 +92,7 @@ class AIOKafkaClient:
         return self._loop.create_task(self._created(frozenset(self._names)))
 
     async def _created(self, names: Iterable[str]) -> bool:
-        await self.bootstrap()
-        store = self._store
-        assert store is not None
+        store = await self.bootstrap()
         for name in sorted(names):
             await asyncio.to_thread(store.create_on_demand, name, allowed=True)
         return True

@@ -77,10 +77,8 @@ class AIOKafkaConsumer(ConsumerBase):
         get_running_loop()
         assert self._aio is None, "Did you call `start` twice?"
         with Raising(ConsumerStoppedError):
-            cluster, native = await asyncio.to_thread(self._opened)
-            self._cluster = cluster
-            self._client._open(cluster)
-            self._aio = AsyncConsumer(native)
+            self._cluster = cluster = await self._client.bootstrap()
+            self._aio = AsyncConsumer(await asyncio.to_thread(self._native, cluster))
             cluster.clients.add(self)
             warn_of_ignored(CLIENT, self._given, cluster.name)
             await self._aio.start()

@@ -17,11 +17,14 @@ from pylog.compat.aiokafka.errors import ConsumerStoppedError, Raising
 from pylog.compat.aiokafka.listener import Listening
 from pylog.compat.aiokafka.options import config_of, consumer_options
 from pylog.compat.aiokafka.records import taking
-from pylog.compat.clusters import CLUSTERS, Cluster
+from pylog.compat.aiokafka.util import get_running_loop
+from pylog.compat.clusters import Cluster
 from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.choice import existing, subscription_of
 from pylog.compat.kafka.records import COLUMNS
 from pylog.consumer.consumer import Consumer, polling_of
+from pylog.consumer.core import ConsumerCore
+from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.polling import core_of
 from pylog.groups.member import is_settled
 from pylog.record.types import TopicPartition
@@ -44,11 +47,14 @@ class ConsumerBase:
     def __init__(self, *topics: str, **configs: Any) -> None:
         self.config = config_of(CLIENT, configs)
         self._options = consumer_options(self.config, waits_ms=_TURN_MS)
+        with Raising(ConsumerStoppedError):
+            ConsumerOptions.of(self._options)  # `start` creates the store, so what is wrong must be refused before
         self._given = configs
         self._client = AIOKafkaClient.of(self.config)
-        self._loop = self._client._loop
+        self._loop = self.config["loop"] or get_running_loop()
         self._cluster: Cluster | None = None
         self._aio: AsyncConsumer[Any, Any] | None = None
+        self._core: ConsumerCore | None = None  # of the native consumer
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._listener = Listening(None, *self._of_listener())
@@ -67,14 +73,14 @@ class ConsumerBase:
         if not self._closed:
             report_unclosed(self, "consumer", self._loop)
 
-    def _opened(self) -> tuple[Cluster, Consumer[Any, Any]]:
-        """Opens the store and creates the native consumer. Runs in another thread."""
-        cluster = CLUSTERS.of(self.config["bootstrap_servers"])
+    def _native(self, cluster: Cluster) -> Consumer[Any, Any]:
+        """Creates the native consumer. Runs in another thread."""
         native = cluster.store.consumer(**self._options)
         polling = polling_of(native)
-        core_of(polling).columns = COLUMNS
+        self._core = core_of(polling)
+        self._core.columns = COLUMNS
         polling.take_records = taking(self.config["key_deserializer"], self.config["value_deserializer"])
-        return cluster, native
+        return native
 
     def _abandon(self) -> None:
         """Closes the consumer without a commit, for a test that did not stop it and whose event loop may be closed."""
@@ -141,7 +147,7 @@ class ConsumerBase:
 
     def _is_settled(self) -> bool:
         """Returns whether the consumer has all partitions that its group gave to it. Runs in the consumer's thread."""
-        member = None if self._aio is None else core_of(self._aio._polling).assignment.identity.member
+        member = None if self._core is None else self._core.assignment.identity.member
         return member is None or is_settled(member)
 
     def _released(self, partitions: Collection[TopicPartition]) -> None:

@@ -6,9 +6,12 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pylog.compat.aiokafka import errors
 from pylog.compat.aiokafka.partitioner import DefaultPartitioner
 from pylog.compat.aiokafka.version import __version__
+from pylog.compat.clusters import too_long_for_a_transaction
 from pylog.compat.kafka.assignors import RoundRobinPartitionAssignor, assignor_names
+from pylog.compat.kafka.consumer_options import heartbeat_of, reset_policy
 from pylog.compat.kafka.options import note_ignored, number, size, whole
 from pylog.config import Durability
 from pylog.limits import INT32_MAX, PRODUCER_LARGEST_BATCH_BYTES
@@ -147,14 +150,14 @@ def consumer_options(config: Mapping[str, Any], *, waits_ms: int) -> dict[str, A
         raise TypeError(f"auto_offset_reset={policy!r} is not text; it is earliest, latest or none")
     lows = {"auto_commit_interval_ms": 0, "max_poll_interval_ms": 1, "session_timeout_ms": 1, "heartbeat_interval_ms": 1}
     numbers = {name: whole(name, config[name], low) for name, low in lows.items()}
-    numbers["heartbeat_interval_ms"] = max(1, min(numbers["heartbeat_interval_ms"], (numbers["session_timeout_ms"] - 1) // 2))
+    numbers["heartbeat_interval_ms"] = heartbeat_of(numbers)
     numbers |= {name: size(name, config[name]) for name in ("fetch_max_bytes", "max_partition_fetch_bytes")}
     is_member = config["group_id"] is not None
     return numbers | {
         "group_id": config["group_id"],
         "group_instance_id": config["group_instance_id"] if is_member else None,
         "client_id": str(config["client_id"]),
-        "auto_offset_reset": policy if policy in ("earliest", "latest") else "none",
+        "auto_offset_reset": reset_policy(policy),
         "enable_auto_commit": bool(config["enable_auto_commit"]) if is_member else None,
         "isolation_level": isolation,
         "exclude_internal_topics": bool(config["exclude_internal_topics"]),
@@ -173,6 +176,7 @@ def producer_options(config: dict[str, Any], given: Mapping[str, Any]) -> dict[s
 
     Raises:
         ValueError, TypeError: a value is wrong, or options contradict each other.
+        InvalidTransactionTimeout: as a broker raises it.
     """
     if config["acks"] not in (0, 1, -1, "all", ACKS_BY_IDEMPOTENCE):
         raise ValueError(f"acks={config['acks']!r} is not 0, 1, -1 or 'all'")
@@ -198,5 +202,7 @@ def producer_options(config: dict[str, Any], given: Mapping[str, Any]) -> dict[s
         options["batch_size"] = min(size("max_batch_size", config["max_batch_size"], 1), PRODUCER_LARGEST_BATCH_BYTES)
     if config["transactional_id"] is not None:
         timeout = whole("transaction_timeout_ms", config["transaction_timeout_ms"])
+        if wrong := too_long_for_a_transaction(timeout):
+            raise errors.InvalidTransactionTimeout(wrong)
         options |= {"transactional_id": config["transactional_id"], "transaction_timeout_ms": timeout}
     return options

@@ -19,10 +19,11 @@ from pylog.compat.aiokafka.options import config_of, producer_options, warn_of_i
 from pylog.compat.aiokafka.partitioner import DefaultPartitioner
 from pylog.compat.aiokafka.structs import RecordMetadata
 from pylog.compat.aiokafka.util import get_running_loop
-from pylog.compat.clusters import CLUSTERS, Cluster
+from pylog.compat.clusters import Cluster
 from pylog.errors import PylogError
 from pylog.limits import INT32_MAX
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
+from pylog.producer.config import producer_config
 from pylog.producer.future import RecordMetadata as NativeMetadata
 from pylog.producer.producer import checked_record
 from pylog.record.types import TopicPartition
@@ -58,6 +59,8 @@ class AIOKafkaProducer:
     def __init__(self, **configs: Any) -> None:
         self.config = config_of(CLIENT, configs)
         self._options = producer_options(self.config, configs)
+        with Raising(ProducerClosed):
+            producer_config(self._options)  # `start` creates the store, so what is wrong must be refused before
         self._given = configs
         if self.config["client_id"] is None:
             self.config["client_id"] = f"aiokafka-producer-{next(_NUMBERS)}"
@@ -65,6 +68,7 @@ class AIOKafkaProducer:
         partitioner = self.config["partitioner"]
         self._choose = None if isinstance(partitioner, DefaultPartitioner) else partitioner
         self.client = AIOKafkaClient.of(self.config)
+        self._loop = self.config["loop"] or get_running_loop()
         self._aio: AsyncProducer[bytes, bytes] | None = None
         self._cluster: Cluster | None = None
         self._known: dict[str, tuple[float, frozenset[int], bool]] = {}  # by topic: until, its partitions, LogAppendTime
@@ -74,7 +78,7 @@ class AIOKafkaProducer:
 
     def __del__(self) -> None:
         if not self._closed:
-            report_unclosed(self, "producer", self.client._loop)
+            report_unclosed(self, "producer", self._loop)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -89,17 +93,11 @@ class AIOKafkaProducer:
         if self._aio is not None or self._closed:
             return
         with Raising(ProducerClosed):
-            cluster, native = await asyncio.to_thread(self._opened)
-            self._cluster = cluster
-            self.client._open(cluster)
-            self._aio = AsyncProducer(native)
+            self._cluster = cluster = await self.client.bootstrap()
+            self._aio = AsyncProducer(await asyncio.to_thread(partial(cluster.store.producer, **self._options)))
             cluster.clients.add(self)
             warn_of_ignored(CLIENT, self._given, cluster.name)
             await self._aio.start()
-
-    def _opened(self) -> tuple[Cluster, Any]:
-        cluster = CLUSTERS.of(self.config["bootstrap_servers"])
-        return cluster, cluster.store.producer(**self._options)
 
     async def stop(self) -> None:
         """Appends the sent records and closes the producer. May be called twice."""

@@ -1,52 +1,122 @@
-"""The options of confluent-kafka's clients, with their dotted names."""
+"""The options of confluent-kafka's clients, with their dotted names: each value is read as librdkafka reads it, or refused."""
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pylog.compat.confluent.errors import KafkaError, failed
+from pylog.compat.confluent.errors import KafkaError, KafkaException, failed
+from pylog.compat.confluent.names import ALIASES, CHOICES, EXACT, FLAGS, FUNCTIONS, LISTS, NAMES, NUMBERS, TOPIC_OPTIONS
 
 LOGGER: Final = logging.getLogger("pylog.compat")
-_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
+_BOOLS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+_NUMBER: Final = re.compile(r"\s*[+-]?\d+")  # what follows a number is ignored
+_ALL_REPLICAS: Final = -1
+
+
+def refused(reason: str) -> KafkaException:
+    """Returns the error of a constructor for an option that is wrong."""
+    return failed(KafkaError._INVALID_ARG, reason)
 
 
 class Given:
-    """The options that a program gave to a client.
+    """The options that a program gave to a client, each one checked whether it has an effect here or not.
 
     Args:
         config: the options as a mapping.
         more: the same, as keyword arguments.
+        own: the name of the callback that only this client has.
+
+    Attributes:
+        values: the options by the names that they have in the tables of `names`.
+
+    Raises:
+        KafkaException: an option does not exist, or its value is wrong.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> None:
-        self._left = {**(config or {}), **more}
+    def __init__(self, config: Mapping[str, Any] | None, more: Mapping[str, Any], own: str) -> None:
+        self.values: dict[str, Any] = {}
+        for name, given in _flat({**(config or {}), **more}).items():
+            if name not in NAMES and name != own:
+                near = difflib.get_close_matches(str(name), (*NAMES, own), n=3)
+                hint = f"; did you mean {' or '.join(near)}?" if near else ""
+                raise refused(f"there is no option {name!r}{hint}")
+            known_as = ALIASES.get(name, name)
+            self.values[known_as] = _function(name, given) if name == own else _value(name, known_as, given)
+        self._unused = set(self.values)
 
-    @property
-    def servers(self) -> Any:
-        """What stands for the address of a broker."""
-        return next((self._left.pop(name) for name in _SERVERS if name in self._left), None)
-
-    def take(self, *names: str, default: Any = None) -> Any:
-        """Returns the value of an option, under any of its names."""
-        found = [self._left.pop(name) for name in names if name in self._left]
-        return found[0] if found else default
-
-    def number(self, name: str, default: int) -> int:
-        """Returns an option that is a whole number."""
-        given = self.take(name, default=default)
-        try:
-            return int(given)
-        except (TypeError, ValueError):
-            raise failed(KafkaError._INVALID_ARG, f"{name}={given!r} is not a whole number") from None
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Returns an option that is true or false."""
-        given = self.take(name, default=default)
-        return given.strip().lower() in ("true", "t", "1") if isinstance(given, str) else bool(given)
+    def take(self, name: str, default: Any = None) -> Any:
+        """Returns the value of an option that has an effect here."""
+        self._unused.discard(name)
+        return self.values.get(name, default)
 
     def end(self, client: str) -> None:
         """Logs the options that have no effect here, in one line."""
-        if self._left:
-            LOGGER.info("options of the %s that have no effect without a broker: %s", client, ", ".join(sorted(self._left)))
+        if self._unused:
+            names = ", ".join(sorted(self._unused))
+            LOGGER.info("options of the %s that have no effect without a broker: %s", client, names)
+
+
+def _flat(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options with those of topics among them. An option that stands at both places counts as the client's."""
+    inner = given.pop(TOPIC_OPTIONS, {})
+    if not isinstance(inner, Mapping):
+        raise refused(f"{TOPIC_OPTIONS}={inner!r} is not a mapping of options")
+    return {**inner, **given}
+
+
+def _value(name: str, known_as: str, given: Any) -> Any:
+    """Returns the value of an option."""
+    if known_as in NUMBERS:
+        return _number(name, given, *NUMBERS[known_as])
+    if known_as in FLAGS:
+        return _flag(name, given)
+    if known_as in CHOICES:
+        return _choice(name, given, CHOICES[known_as])
+    if known_as in LISTS:
+        return tuple(_choice(name, each, LISTS[known_as]) for each in re.split(r"\s*,\s*", str(given)))
+    if known_as in FUNCTIONS:
+        return _function(name, given)
+    return given
+
+
+def _number(name: str, given: Any, low: int, high: int) -> int:
+    found = _NUMBER.match(str(given))
+    number = int(found.group()) if found else None
+    if name in ("acks", "request.required.acks") and str(given).lower() == "all":
+        number = _ALL_REPLICAS
+    if number is None or not low <= number <= high:
+        raise refused(f"{name}={given!r} is not a whole number from {low} to {high}")
+    return number
+
+
+def _flag(name: str, given: Any) -> bool:
+    try:
+        return _BOOLS[str(given).lower()]
+    except KeyError:
+        raise refused(f"{name}={given!r} is not true or false") from None
+
+
+def _choice(name: str, given: Any, known: tuple[str, ...]) -> str:
+    chosen = str(given) if name in EXACT else str(given).lower()
+    if given is None or chosen not in known:
+        raise refused(f"{name}={given!r} is not one of {', '.join(known)}")
+    return chosen
+
+
+def _function(name: str, given: Any) -> Any:
+    if not callable(given):
+        raise refused(f"{name}={given!r} cannot be called")
+    return given
+
+
+def text(given: Any) -> str | None:
+    """Returns the value of an option that is text; None without it, and for the empty text.
+
+    >>> text(5), text("")
+    ('5', None)
+    """
+    return None if given is None else str(given) or None

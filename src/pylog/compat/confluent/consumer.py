@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.clusters import CLUSTERS
-from pylog.compat.confluent.configuration import Given
-from pylog.compat.confluent.errors import KafkaError, Translating, failed
+from pylog.compat.confluent.commits import Commits
+from pylog.compat.confluent.configuration import Given, refused, text
+from pylog.compat.confluent.contradictions import check_consumer
+from pylog.compat.confluent.errors import KafkaError, Translating
 from pylog.compat.confluent.structs import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message, TopicPartition, message_of
+from pylog.compat.kafka.consumer_options import heartbeat_of
 from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.consumer.options import ConsumerOptions
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
-from pylog.record.types import OffsetAndMetadata
 from pylog.record.types import TopicPartition as NativePartition
 
 OnRebalance = Callable[["Consumer", list[TopicPartition]], object]
 _CLOCK: Final = SystemClock()
 _STEP_S: Final = 0.1  # between two checks for the end of a partition
-_RESETS: Final = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest", "error": "none"}
+_RESETS: Final = {
+    **dict.fromkeys(("smallest", "earliest", "beginning"), "earliest"),
+    **dict.fromkeys(("largest", "latest", "end"), "latest"),
+    "error": "none",
+}
+_MOST_MESSAGES: Final = 1_000_000  # of one call of `consume`
 
 
 class Consumer:
     """Reads records, alone or as a member of a group.
 
-    The default of `isolation.level` is `read_committed`, as in librdkafka.
+    The default of `isolation.level` is `read_committed`, as in librdkafka. `on_commit` is called by `poll`, `consume` and `close`
+    for each automatic or asynchronous commit that has ended.
 
     Args:
         config: the options, with confluent-kafka's names.
@@ -34,26 +44,25 @@ class Consumer:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        given = Given(config, more)
-        reset = str(given.take("auto.offset.reset", default="largest"))
-        self._tells_ends = given.flag("enable.partition.eof", default=False)
-        options: dict[str, Any] = {
-            "group_id": given.take("group.id"),
-            "auto_offset_reset": _RESETS.get(reset, reset),
-            "enable_auto_commit": given.flag("enable.auto.commit", default=True),
-            "isolation_level": given.take("isolation.level", default="read_committed"),
-            "group_instance_id": given.take("group.instance.id"),
-            "session_timeout_ms": given.number("session.timeout.ms", 45_000),
-            "max_poll_interval_ms": given.number("max.poll.interval.ms", 300_000),
-        }
+        given = Given(config, more, "on_commit")
+        check_consumer(given.values)
+        options = _native_options(given)
         if options["group_id"] is None:
-            raise failed(KafkaError._INVALID_ARG, "a consumer needs the option group.id")
+            raise refused("a consumer needs the option group.id")
+        self._tells_ends = given.take("enable.partition.eof", False)
+        interval_ms = given.take("auto.commit.interval.ms", 5_000) if given.take("enable.auto.commit", True) else None
+        on_commit, stores = given.take("on_commit"), given.take("enable.auto.offset.store", True)
         with Translating():
-            self._cluster = CLUSTERS.of(given.servers)
+            ConsumerOptions.of(options)  # what is wrong must be refused before the store is created
+            servers = given.take("bootstrap.servers")
+            given.end("consumer")
+            self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.consumer(**options)
+        self._commits = Commits(self._native, on_commit, interval_ms, stores=stores)
         self._positions: dict[NativePartition, int] = {}
         self._ended: set[NativePartition] = set()  # whose ends were reported
-        given.end("consumer")
+        self._is_subscribed = False
+        self._is_closed = False
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
@@ -67,21 +76,45 @@ class Consumer:
         """Joins the group, which shares the partitions of topics among its members.
 
         Args:
-            topics: names. Missing ones are created if that is allowed.
+            topics: names. Missing ones are created if that is allowed. One that begins with `^` is a regular expression.
             on_assign, on_revoke, on_lost: called with this consumer and a list of partitions.
 
         Raises:
-            KafkaException: a name is wrong.
+            KafkaException: a name is wrong. TypeError: they are no list of names, or a callback cannot be called.
         """
+        _check_topics(topics)
+        for name, call in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if call is not None and not callable(call):
+                raise TypeError(f"{name}={call!r} cannot be called")
+        listener = _Listener(self, self._give_up, on_assign, on_revoke, on_lost)
         with Translating():
-            for topic in topics:
-                self._cluster.create_on_demand(topic, allowed=True)
-            self._native.subscribe(list(topics), listener=_Listener(self, on_assign, on_revoke, on_lost))
+            if any(topic.startswith("^") for topic in topics):
+                self._native.subscribe(pattern=_pattern(topics), listener=listener)
+            else:
+                for topic in topics:
+                    self._cluster.create_on_demand(topic, allowed=True)
+                self._native.subscribe(list(topics), listener=listener)
+        self._is_subscribed = True
+
+    def _give_up(self, partitions: Sequence[NativePartition], *, is_lost: bool) -> None:
+        if not is_lost:
+            self._commits.before_leaving(partitions)
+        for each in partitions:
+            self._positions.pop(each, None)
+            self._ended.discard(each)
+            self._commits.forget(each)
 
     def unsubscribe(self) -> None:
         """Leaves the group."""
         with Translating():
+            self._leave_assigned()
             self._native.unsubscribe()
+        self._is_subscribed = False
+
+    def _leave_assigned(self) -> None:
+        """Releases partitions that the program assigned. For those of a group, its listener does that."""
+        if not self._is_subscribed:
+            self._give_up(sorted(self._native.assignment()), is_lost=False)
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads some partitions, without a group's rebalances.
@@ -95,9 +128,8 @@ class Consumer:
         with Translating():
             for each in partitions:
                 self._cluster.create_on_demand(each.topic, allowed=True)
+            self._leave_assigned()
             self._native.assign([each.native for each in partitions])
-            self._positions.clear()
-            self._ended.clear()
             for each in partitions:
                 if each.offset >= 0 or each.offset in (OFFSET_BEGINNING, OFFSET_END):
                     self._seek(each)
@@ -133,23 +165,36 @@ class Consumer:
             timeout: seconds to wait for the first one; negative to wait as long as it takes.
 
         Raises:
-            KafkaException: reading has failed.
+            KafkaException: reading has failed. What `on_commit` raises. ValueError: the number is wrong.
         """
+        if not 0 <= num_messages <= _MOST_MESSAGES:
+            raise ValueError(f"num_messages={num_messages!r} is not a number from 0 to {_MOST_MESSAGES}")
+        if num_messages == 0:
+            return []
         until = None if timeout < 0 else _CLOCK.monotonic() + timeout
-        with Translating():
-            wait = 0.0  # the ends that are known already are reported before a wait
-            while True:
-                found = self._native.poll(wait * 1000, max_records=num_messages)
-                messages = [message_of(partition, record) for partition, records in found.items() for record in records]
-                for partition, records in found.items():
-                    self._positions[partition] = records[-1].offset + 1
-                    self._ended.discard(partition)
-                if messages or (messages := self._ends()):
+        wait = 0.0  # the ends that are known already are reported before a wait
+        while True:
+            self._commits.deliver()
+            with Translating():
+                if messages := self._read(wait, num_messages):
                     return messages
-                left = _STEP_S if until is None else until - _CLOCK.monotonic()
-                if left <= 0:
-                    return []
-                wait = min(left, _STEP_S)
+            left = _STEP_S if until is None else until - _CLOCK.monotonic()
+            if left <= 0:
+                return []
+            wait = min(left, _STEP_S)
+
+    def _read(self, wait: float, num_messages: int) -> list[Message]:
+        """Returns the next records, or an end; what is there after a wait of some seconds."""
+        if not (self._is_subscribed or self._native.assignment()):
+            _CLOCK.sleep(wait)
+            return []
+        self._commits.keep_up()
+        found = self._native.poll(wait * 1000, max_records=num_messages)
+        for partition, records in found.items():
+            self._positions[partition] = records[-1].offset + 1
+            self._commits.returned(partition, records[-1].offset + 1)
+            self._ended.discard(partition)
+        return [message_of(partition, record) for partition, records in found.items() for record in records] or self._ends()
 
     def _ends(self) -> list[Message]:
         """Returns the end of a partition that was reached and not reported."""
@@ -227,22 +272,32 @@ class Consumer:
 
         Args:
             message: commits the offset after this one.
-            offsets: commits these; by default the positions.
-            asynchronous: true to return nothing. The offsets are committed in any case when the call returns.
+            offsets: commits these; by default what was stored since the last commit.
+            asynchronous: true to commit in the background, and to tell `on_commit`. Nothing is raised then.
+
+        Returns:
+            The partitions of a synchronous commit.
 
         Raises:
-            KafkaException: there is nothing to commit, or the group has lost a partition.
+            KafkaException: there is nothing to commit, or the group has lost a partition. ValueError: both were given.
         """
-        if message is not None:
-            offsets = [TopicPartition(message.topic(), message.partition(), (message.offset() or 0) + 1)]
-        elif offsets is None:
-            offsets = [TopicPartition(*partition, offset) for partition, offset in self._positions.items()]
-        given = [each for each in offsets if each.offset >= 0]
-        if not given:
-            raise failed(KafkaError._NO_OFFSET, "there are no offsets to commit")
+        return self._commits.commit(_offsets_of(message, offsets), asynchronous=asynchronous)
+
+    def store_offsets(self, message: Message | None = None, offsets: Iterable[TopicPartition] | None = None) -> None:
+        """Stores offsets for the next commit, with `enable.auto.offset.store=false`.
+
+        Args:
+            message: stores the offset after this one.
+            offsets: stores these.
+
+        Raises:
+            KafkaException: the option is true, or a partition is not read. ValueError: none or both were given.
+        """
+        chosen = _offsets_of(message, offsets)
+        if chosen is None:
+            raise ValueError("store_offsets needs a message or offsets")
         with Translating():
-            self._native.commit({each.native: OffsetAndMetadata(each.offset, each.metadata or "") for each in given})
-        return None if asynchronous else given
+            self._commits.store(chosen)
 
     def committed(self, partitions: Sequence[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
         """Returns the group's committed offsets; `OFFSET_INVALID` where there is none.
@@ -265,9 +320,14 @@ class Consumer:
         return self.consumer_group_metadata().member_id
 
     def close(self) -> None:
-        """Leaves the group, and closes the consumer. Commits the positions if `enable.auto.commit` is on."""
+        """Leaves the group, and closes the consumer. Commits what was stored if `enable.auto.commit` is on."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         with Translating():
+            self._leave_assigned()
             self._native.close()
+        self._commits.deliver()
 
     def __enter__(self) -> Self:
         return self
@@ -280,9 +340,15 @@ class _Listener(ConsumerRebalanceListener):
     """Passes rebalances on to the program's callbacks."""
 
     def __init__(
-        self, consumer: Consumer, assigned: OnRebalance | None, revoked: OnRebalance | None, lost: OnRebalance | None
+        self,
+        consumer: Consumer,
+        give_up: Callable[..., object],
+        assigned: OnRebalance | None,
+        revoked: OnRebalance | None,
+        lost: OnRebalance | None,
     ) -> None:
         self._consumer = consumer
+        self._give_up = give_up
         self._assigned = assigned
         self._revoked = revoked
         self._lost = lost or revoked
@@ -292,20 +358,66 @@ class _Listener(ConsumerRebalanceListener):
         self._call(self._assigned, partitions)
 
     def on_partitions_revoked(self, partitions: Iterable[NativePartition]) -> None:
-        """Calls `on_revoke`."""
-        self._end(partitions, self._revoked)
+        """Calls `on_revoke`, then commits what was stored."""
+        self._end(partitions, self._revoked, is_lost=False)
 
     def on_partitions_lost(self, partitions: Iterable[NativePartition]) -> None:
         """Calls `on_lost`, else `on_revoke`."""
-        self._end(partitions, self._lost)
+        self._end(partitions, self._lost, is_lost=True)
 
-    def _end(self, partitions: Iterable[NativePartition], call: OnRebalance | None) -> None:
-        ended = list(partitions)
-        self._call(call, ended)
-        for each in ended:
-            self._consumer._positions.pop(each, None)
-            self._consumer._ended.discard(each)
+    def _end(self, partitions: Iterable[NativePartition], call: OnRebalance | None, *, is_lost: bool) -> None:
+        ended = sorted(partitions)
+        try:
+            self._call(call, ended)
+        finally:
+            self._give_up(ended, is_lost=is_lost)
 
     def _call(self, call: OnRebalance | None, partitions: Iterable[NativePartition]) -> None:
         if call is not None:
             call(self._consumer, [TopicPartition(*each) for each in sorted(partitions)])
+
+
+def _native_options(given: Given) -> dict[str, Any]:
+    """Returns the options of pylog's consumer. It commits nothing by itself: `Commits` does."""
+    options: dict[str, Any] = {
+        "group_id": text(given.take("group.id")),
+        "auto_offset_reset": _RESETS[given.take("auto.offset.reset", "latest")],
+        "enable_auto_commit": False,
+        "isolation_level": given.take("isolation.level", "read_committed"),
+        "group_instance_id": text(given.take("group.instance.id")),
+        "session_timeout_ms": given.take("session.timeout.ms", 45_000),
+        "max_poll_interval_ms": given.take("max.poll.interval.ms", 300_000),
+        "heartbeat_interval_ms": given.take("heartbeat.interval.ms", 3_000),
+    }
+    options["heartbeat_interval_ms"] = heartbeat_of(options)
+    if assignors := given.take("partition.assignment.strategy"):
+        options["partition_assignment_strategy"] = assignors
+    return options
+
+
+def _check_topics(topics: Any) -> None:
+    if not isinstance(topics, list | tuple) or not all(isinstance(each, str) for each in topics):
+        raise TypeError(f"topics={topics!r} is not a list of names")
+    if not topics:
+        raise refused("topics is empty; unsubscribe() ends a subscription")
+
+
+def _pattern(topics: Iterable[str]) -> str:
+    """Returns a regular expression for names, and for expressions that begin with `^`."""
+    return "|".join(f"(?:{each})" if each.startswith("^") else f"{re.escape(each)}$" for each in topics)
+
+
+def _offsets_of(message: Message | None, offsets: Iterable[TopicPartition] | None) -> list[TopicPartition] | None:
+    if message is not None and offsets is not None:
+        raise ValueError("give a message or offsets, not both")
+    if message is None:
+        return None if offsets is None else _partitions(offsets)
+    if not isinstance(message, Message):
+        raise TypeError(f"message={message!r} is not a Message")
+    return [TopicPartition(message.topic(), message.partition(), (message.offset() or 0) + 1)]
+
+
+def _partitions(given: Any) -> list[TopicPartition]:
+    if not isinstance(given, list | tuple) or not all(isinstance(each, TopicPartition) for each in given):
+        raise TypeError(f"{given!r} is not a list of TopicPartition")
+    return list(given)

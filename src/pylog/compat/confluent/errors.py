@@ -42,6 +42,7 @@ class KafkaError:
     ILLEGAL_GENERATION = 22
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    INVALID_TRANSACTION_TIMEOUT = 50
     KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     INVALID_RECORD = 87
@@ -129,7 +130,7 @@ def error_of(error: BaseException, *, in_transaction: bool = False) -> KafkaErro
 
 
 class Translating:
-    """Raises `KafkaException` for pylog's errors. Args: as for `error_of`."""
+    """Raises `KafkaException` for pylog's errors, and RuntimeError for a call of a closed client. Args: as for `error_of`."""
 
     def __init__(self, *, in_transaction: bool = False) -> None:
         self._in_transaction = in_transaction
@@ -138,6 +139,8 @@ class Translating:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, native.ClosedError):
+            raise RuntimeError(str(error)) from error  # noqa: TRY004 - as confluent-kafka
         if isinstance(error, native.PylogError):
             raise KafkaException(error_of(error, in_transaction=self._in_transaction)) from error
 

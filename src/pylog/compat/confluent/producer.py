@@ -7,19 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pylog.clock import SystemClock
-from pylog.compat.clusters import CLUSTERS
-from pylog.compat.confluent.configuration import Given
+from pylog.compat.clusters import CLUSTERS, too_long_for_a_transaction
+from pylog.compat.confluent.configuration import Given, text
+from pylog.compat.confluent.contradictions import check_producer
 from pylog.compat.confluent.errors import KafkaError, Translating, error_of, failed
 from pylog.compat.confluent.structs import TIMESTAMP_CREATE_TIME, Message, TopicPartition
+from pylog.config import Durability
 from pylog.errors import PylogError, PylogTimeoutError, UnknownTopicOrPartitionError
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import PartitionLike
+from pylog.producer.config import producer_config
 from pylog.producer.future import FutureRecordMetadata
 from pylog.record.types import OffsetAndMetadata
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 _CLOCK: Final = SystemClock()
 _NAP_S: Final = 0.001
+_ALL_REPLICAS: Final = -1
 
 
 class _Sent(NamedTuple):
@@ -46,21 +50,18 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        given = Given(config, more)
-        options: dict[str, Any] = {}
-        name = given.take("transactional.id")
-        if name is not None:
-            options["transactional_id"] = name
-            options["transaction_timeout_ms"] = given.number("transaction.timeout.ms", 60_000)
-        codec = given.take("compression.type", "compression.codec")
-        if codec is not None:
-            options["compression"] = codec
-        self._on_delivery: OnDelivery | None = given.take("on_delivery", "dr_cb")
+        given = Given(config, more, "on_delivery")
+        check_producer(given.values)
+        options = _native_options(given)
+        self._on_delivery: OnDelivery | None = given.take("on_delivery")
+        self._reports_errors_only = given.take("delivery.report.only.error", False)
         with Translating():
-            self._cluster = CLUSTERS.of(given.servers)
+            producer_config(options)  # what is wrong must be refused before the store is created
+            servers = given.take("bootstrap.servers")
+            given.end("producer")
+            self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.producer(**options)
         self._sent: deque[_Sent] = deque()
-        given.end("producer")
 
     def produce(
         self,
@@ -84,9 +85,9 @@ class Producer:
             headers: pairs of a name and bytes.
 
         Raises:
-            KafkaException: the record was not accepted.
+            KafkaException: the record was not accepted. TypeError: an argument has a wrong type.
         """
-        pairs = [(name, _bytes(each)) for name, each in (headers.items() if isinstance(headers, Mapping) else headers or ())]
+        pairs = _pairs(headers)
         record = topic, _bytes(value), _bytes(key), pairs or None, None if partition == -1 else partition, timestamp or None
         with Translating():
             try:
@@ -135,7 +136,9 @@ class Producer:
             sent = self._sent.popleft()
             count += 1
             if sent.on_delivery is not None:
-                sent.on_delivery(*_delivery(sent))
+                error, message = _delivery(sent)
+                if error is not None or not self._reports_errors_only:
+                    sent.on_delivery(error, message)
         return count
 
     # ---- transactions --------------------------------------------------------------------------------------------------------
@@ -218,6 +221,19 @@ class Producer:
         self._report()
 
 
+def _native_options(given: Given) -> dict[str, Any]:
+    """Returns the options of pylog's producer."""
+    options: dict[str, Any] = {"compression": given.take("compression.codec")}
+    if given.take("request.required.acks", _ALL_REPLICAS) != _ALL_REPLICAS:
+        options["durability"] = Durability.OS
+    name, timeout_ms = text(given.take("transactional.id")), given.take("transaction.timeout.ms", 60_000)
+    if name is not None:
+        if wrong := too_long_for_a_transaction(timeout_ms):
+            raise failed(KafkaError.INVALID_TRANSACTION_TIMEOUT, wrong)
+        options |= {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
+    return options
+
+
 def _bytes(given: Any) -> bytes | None:
     if given is None or isinstance(given, bytes):
         return given
@@ -225,7 +241,14 @@ def _bytes(given: Any) -> bytes | None:
         return given.encode()
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    raise failed(KafkaError._INVALID_ARG, f"a value of type {type(given).__name__} is neither bytes nor text")
+    raise TypeError(f"a value of type {type(given).__name__} is neither bytes nor text")
+
+
+def _pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    given = list(headers.items()) if isinstance(headers, Mapping) else headers or []
+    if not isinstance(given, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in given):
+        raise TypeError("headers are neither a dict nor a list of pairs of a name and bytes")
+    return [(name, _bytes(each)) for name, each in given]
 
 
 def _delivery(sent: _Sent) -> tuple[KafkaError | None, Message]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self, cast
 
-from pylog.compat.clusters import CLUSTERS
+from pylog.compat.clusters import CLUSTERS, Cluster
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.admin_configs import ConfigsOfAdmin
 from pylog.compat.kafka.admin_groups import GroupsOfAdmin
@@ -92,6 +92,13 @@ CLIENT: Final = "KafkaAdminClient"
 _CLUSTER_ID: Final = "pylog"
 
 
+class _NoCluster:
+    """The cluster of an administrator that is closed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise errors.IllegalStateError("the administrator is closed; create another one")
+
+
 @checked
 class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfAdmin, TransactionsOfAdmin):
     """Administers topics and groups, as kafka-python's administrator does. There is one broker, 0, and one copy.
@@ -129,7 +136,8 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
         self.close()
 
     def close(self) -> None:
-        """Does nothing: the store stays open for other clients."""
+        """Closes the administrator: later calls raise IllegalStateError. The store stays open for other clients."""
+        self._cluster = cast("Cluster", _NoCluster())
 
     # ---- the cluster ---------------------------------------------------------------------------------------------------------
 

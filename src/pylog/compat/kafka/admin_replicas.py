@@ -128,5 +128,5 @@ class ReplicasOfAdmin:
 
 def _copy_of(given: Any) -> TopicPartitionReplica:
     if not isinstance(given, tuple) or len(given) != len(TopicPartitionReplica._fields):
-        raise TypeError(f"{given!r} is no copy of a partition; give a TopicPartitionReplica")
+        raise TypeError(f"{given!r} is not a copy of a partition; give a TopicPartitionReplica")
     return TopicPartitionReplica(*given)

@@ -16,6 +16,7 @@ from pylog.compat.kafka.topic_options import native_options
 from pylog.compat.kafka.translation import Translating, translated
 from pylog.errors import InvalidArgumentError, InvalidTopicError, PylogError
 from pylog.record.types import TopicPartition
+from pylog.text import counted
 from pylog.topics.topic import Topic
 
 _ALLOWED: Final = ("READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
@@ -87,7 +88,8 @@ class TopicsOfAdmin:
 
         Raises:
             TypeError: no topics. ValueError: nothing to create. TopicAlreadyExistsError, InvalidTopicError,
-            InvalidPartitionsError, InvalidConfigurationError: raised for the first topic that fails; the others are created.
+            InvalidPartitionsError, InvalidConfigurationError, KafkaStorageError: raised for the first topic that fails; the
+            others are created. InvalidConfigurationError: also for `remote.storage.enable` in a store without an archive.
         """
         if validate_only and wait_for_metadata:
             raise ValueError("validate_only and wait_for_metadata exclude each other")
@@ -133,6 +135,7 @@ class TopicsOfAdmin:
 
         Raises:
             UnknownTopicOrPartitionError, InvalidPartitionsError: raised for the first topic that fails.
+            KafkaStorageError: a file cannot be written.
         """
 
         def grow(wanted: NewTopic) -> dict[str, Any]:
@@ -140,7 +143,7 @@ class TopicsOfAdmin:
             if known is None:
                 raise errors.UnknownTopicOrPartitionError(f"there is no topic {wanted.name!r}")
             if wanted.num_partitions <= len(known):
-                message = f"topic {wanted.name!r} has {len(known)} partitions; partitions can only be added"
+                message = f"topic {wanted.name!r} has {counted(len(known), 'partition')}; partitions can only be added"
                 raise errors.InvalidPartitionsError(message)
             if not validate_only:
                 self._cluster.store.add_partitions(wanted.name, wanted.num_partitions)
@@ -163,6 +166,7 @@ class TopicsOfAdmin:
 
         Raises:
             UnknownTopicOrPartitionError: raised for the first topic that does not exist.
+            InvalidTxnStateError: an open transaction writes to the topic. KafkaStorageError: a file cannot be deleted.
         """
 
         def delete(wanted: NewTopic) -> dict[str, Any]:
@@ -186,8 +190,11 @@ class TopicsOfAdmin:
         """Deletes the records below an offset, by partition; -1 is the partition's end.
 
         Raises:
-            TypeError: an offset is no int.
+            TypeError: an offset is not an int.
             UnknownTopicOrPartitionError, OffsetOutOfRangeError: raised for the first partition that fails.
+            PolicyViolationError: the topic is compacted and does not also delete.
+            IllegalStateError: the archive of a tiered topic belongs to another directory. KafkaStorageError: a file cannot be
+                changed, or the archive does not answer.
         """
         found = {}
         wanted = dict(records_to_delete or {})
@@ -210,7 +217,11 @@ class TopicsOfAdmin:
         """Returns offsets by partition: of an `OffsetSpec`, or of the first record at or after a time.
 
         Raises:
-            UnknownTopicOrPartitionError: a partition does not exist. TypeError: a wish is no number.
+            UnknownTopicOrPartitionError: a partition does not exist. TypeError: a requested offset is not a number.
+            CorruptRecordError: a batch that the search needs is damaged.
+            KafkaStorageError: a file cannot be read, or an archived record of a tiered topic cannot be fetched.
+
+        Cost: `MAX_TIMESTAMP` reads the whole partition; all others read a few batches at most.
         """
         level = isolation_level if isinstance(isolation_level, str) else isolation_level.name
         with Translating():
@@ -225,10 +236,13 @@ class TopicsOfAdmin:
         log = self._cluster.store.log(*partition)
         if spec == OffsetSpec.LATEST:
             return OffsetAndTimestamp(log.stable_offset if level == "read_committed" else log.end_offset, -1, 0)
-        if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+        if spec == OffsetSpec.EARLIEST:
             return OffsetAndTimestamp(log.start_offset, -1, 0)
+        if spec == OffsetSpec.EARLIEST_LOCAL:
+            return OffsetAndTimestamp(log.local_start_offset, -1, 0)
         if spec == OffsetSpec.LATEST_TIERED:
-            return OffsetAndTimestamp(-1, -1)
+            archived_end = log.archived_end_offset
+            return OffsetAndTimestamp(archived_end - 1, -1, 0) if archived_end else OffsetAndTimestamp(-1, -1)
         if spec == OffsetSpec.MAX_TIMESTAMP:
             stamps = ((record.timestamp, -record.offset) for record in log.records(isolation_level=level))
             stamp, offset = max(stamps, default=(-1, 1))

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.answers import checked_times, existing, found_at, native_offsets, offsets_of, response_to, settle
+from pylog.compat.kafka.answers import checked_times, existing, found_at, native_offsets, offsets_of, settle
 from pylog.compat.kafka.arguments import checking
 from pylog.compat.kafka.choice import check_partitions
 from pylog.compat.kafka.consumer_base import ConsumerBase
@@ -205,13 +205,15 @@ class KafkaConsumer(ConsumerBase):
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         callback: Callable[..., object] | None = None,
     ) -> Future:
-        """Commits in the background. `callback(offsets, response)` gets an exception as response, or an object that is none."""
+        """Commits in the background. `callback(offsets, response)` gets an exception as response, or an object that is none.
+
+        Without a callback, the option `default_offset_commit_callback` is called.
+        """
         self._check_group()
         done = Future()
         with self._calls:
             chosen = self._to_commit(offsets)
-            call = None if callback is None else lambda given, error: callback(offsets_of(given), response_to(error))
-            answer = self._native.commit_async(chosen, call)
+            answer = self._native.commit_async(chosen, self._commit_callback(callback))
         answer.add_done_callback(lambda found: settle(done, found.exception()))
         return done
 
@@ -322,6 +324,8 @@ class KafkaConsumer(ConsumerBase):
         finally:
             self._calls.give_back()
             close_all(self.config["key_deserializer"], self.config["value_deserializer"])
+            if self._metrics is not None:
+                self._metrics.close()
 
     def _abandon(self) -> None:
         """Closes the consumer without a commit, for a test that did not close it."""

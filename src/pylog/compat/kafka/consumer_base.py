@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from pylog.compat.clusters import CLUSTERS
@@ -21,7 +21,10 @@ from pylog.compat.kafka.structs import (
     TopicPartition,
 )
 from pylog.compat.kafka.translation import Translating, reconfigured
+from pylog.compat.kafka.util import ensure_valid_topic_name
+from pylog.consumer.commits import CommitCallback
 from pylog.consumer.consumer import polling_of
+from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.polling import core_of
 
 
@@ -39,7 +42,10 @@ class ConsumerBase:
             value = call_of(self.config, "value_deserializer")
         except TypeError as error:
             raise errors.KafkaConfigurationError(str(error)) from error
+        for topic in topics:
+            ensure_valid_topic_name(topic)
         with Translating(reconfigured):
+            ConsumerOptions.of(options)  # what is wrong must be refused before the store is created
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
             self._native = self._cluster.store.consumer(**options)
         self._polling = polling_of(self._native)
@@ -49,15 +55,20 @@ class ConsumerBase:
         self._choice = Choice(self._native, self._cluster, may_create=bool(self.config["allow_auto_create_topics"]))
         self._client = Client(self._cluster)
         self._polled: set[TopicPartition] = set()
-        self._metrics = ConsumerMetrics(self) if self.config["metrics_enabled"] else None
+        self._metrics = ConsumerMetrics(self._core, self.config) if self.config["metrics_enabled"] else None
         self._polling.take_records = taking(key, value, None if self._metrics is None else self._metrics.sizes.add)
-        callback = self.config["default_offset_commit_callback"]
-        if callback not in (None, CONSUMER["default_offset_commit_callback"]):
-            self._core.commits.after_auto_commit = lambda offsets, error: callback(offsets_of(offsets), response_to(error))
+        self._core.commits.after_auto_commit = self._commit_callback(None)
         self._cluster.clients.add(self)
         warn_of_ignored(CLIENT, CONSUMER, configs, self._cluster.name)
         if topics:
             self.subscribe(topics)
+
+    def _commit_callback(self, callback: Callable[..., object] | None) -> CommitCallback | None:
+        """Returns the callback of a commit for pylog's consumer, by default that of the options; None if there is none."""
+        chosen = callback or self.config["default_offset_commit_callback"]
+        if chosen in (None, CONSUMER["default_offset_commit_callback"]):
+            return None
+        return lambda offsets, error: chosen(offsets_of(offsets), response_to(error))
 
     # ---- topics and partitions -----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylog.compat.kafka.metrics import Meter, Metrics, now, zero
+from pylog.consumer.core import ConsumerCore
 from pylog.record.types import TopicPartition
 
 
@@ -13,14 +14,15 @@ class ConsumerMetrics(Metrics):
     """The metrics of one consumer. What only a network has is 0.
 
     Args:
-        consumer: the consumer.
+        core: the consumer's core; never the consumer, which is collected when it is dropped.
+        config: the consumer's options.
 
     Attributes:
         commits: seconds of its commits.
         sizes: bytes of the keys and values of each fetch.
     """
 
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, core: ConsumerCore, config: Mapping[str, Any]) -> None:
         self.commits = Meter()
         self._seconds = Meter()  # of each poll that returned records
         self._records = Meter()
@@ -29,9 +31,8 @@ class ConsumerMetrics(Metrics):
         self._polls = Meter()
         self._polled_at = now()
         self._member_id = ""
-        self._core = consumer._core  # never the consumer, which is collected when it is dropped
-        prefix = consumer.config["metric_group_prefix"]
-        super().__init__(consumer.config["client_id"], self._table(prefix))
+        self._core = core
+        super().__init__(config, self._table(config["metric_group_prefix"]))
 
     def polled(self, seconds: float) -> None:
         """Notes a poll, in which heartbeats are sent and a group is joined.

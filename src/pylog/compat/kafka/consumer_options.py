@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.assignors import assignor_names
-from pylog.compat.kafka.options import CONSUMER, config_of, size, unknown_options, whole
+from pylog.compat.kafka.options import CONSUMER, config_of, size, unknown_options, whole, wrong_reporters
 from pylog.compat.kafka.structs import IsolationLevel
 
 CLIENT: Final = "KafkaConsumer"
+LOGGER: Final = logging.getLogger("pylog.compat")
 _OLD_POLICIES: Final = {"smallest": "earliest", "largest": "latest"}
 _OLD_REQUEST_MS: Final = 305_000
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -30,8 +32,8 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
     if wrong:
         raise errors.KafkaConfigurationError(wrong)
     config = config_of(CONSUMER, given)
-    policy = config["auto_offset_reset"]
     _check_types(config)
+    policy = config["auto_offset_reset"]
     config["auto_offset_reset"] = _OLD_POLICIES.get(policy, policy)
     _check_waits(config, given)
     if config["group_instance_id"] is not None:
@@ -44,11 +46,15 @@ def consumer_config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_types(config: Mapping[str, Any]) -> None:
     """Raises KafkaConfigurationError for options that kafka-python would fail over later."""
+    if wrong := wrong_reporters(config["metric_reporters"]):
+        raise errors.KafkaConfigurationError(wrong)
     if not isinstance(config["group_id"], str | None):
         raise errors.KafkaConfigurationError(f"group_id={config['group_id']!r} is not a name")
-    if not isinstance(config["auto_offset_reset"], str):
+    if not isinstance(config["auto_offset_reset"], str | None):
         message = "is not text; it is earliest, latest or none"
         raise errors.KafkaConfigurationError(f"auto_offset_reset={config['auto_offset_reset']!r} {message}")
+    if not isinstance(config["metric_group_prefix"], str):
+        raise errors.KafkaConfigurationError(f"metric_group_prefix={config['metric_group_prefix']!r} is not text")
     callback = config["default_offset_commit_callback"]
     if callback is not None and not callable(callback):
         raise errors.KafkaConfigurationError(f"default_offset_commit_callback={callback!r} cannot be called")
@@ -91,7 +97,6 @@ def native_options(config: Mapping[str, Any]) -> dict[str, Any]:
         KafkaConfigurationError: a value has a wrong type.
     """
     group = config["group_id"]
-    policy = config["auto_offset_reset"]
     try:
         numbers = {
             name: whole(name, config[name], low)
@@ -106,9 +111,12 @@ def native_options(config: Mapping[str, Any]) -> dict[str, Any]:
         numbers |= {name: size(name, config[name]) for name in ("fetch_max_bytes", "max_partition_fetch_bytes")}
     except TypeError as error:
         raise errors.KafkaConfigurationError(str(error)) from error
+    if group is not None:
+        _check_heartbeat(numbers)
+    numbers["heartbeat_interval_ms"] = heartbeat_of(numbers)
     return numbers | {
         "group_id": group,
-        "auto_offset_reset": policy if policy in ("earliest", "latest") else "none",
+        "auto_offset_reset": reset_policy(config["auto_offset_reset"]),
         "enable_auto_commit": bool(config["enable_auto_commit"]) if group is not None else None,
         "isolation_level": _isolation(config["isolation_level"]),
         "exclude_internal_topics": bool(config["exclude_internal_topics"]),
@@ -118,6 +126,38 @@ def native_options(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def reset_policy(given: str | None) -> str:
+    """Returns a policy of pylog's consumer. As in kafka-python and aiokafka, case does not count, and anything else is "none".
+
+    Args:
+        given: the option `auto_offset_reset`.
+
+    >>> reset_policy("Earliest")
+    'earliest'
+    """
+    policy = "none" if given is None else given.lower()
+    if policy in ("earliest", "latest", "none"):
+        return policy
+    LOGGER.warning("auto_offset_reset=%r is not earliest, latest or none; it is taken for none, as by the real client", given)
+    return "none"
+
+
+def _check_heartbeat(numbers: Mapping[str, int]) -> None:
+    heartbeat, session = numbers["heartbeat_interval_ms"], numbers["session_timeout_ms"]
+    if heartbeat >= session:
+        message = f"heartbeat_interval_ms={heartbeat} is not less than session_timeout_ms={session}"
+        raise errors.KafkaConfigurationError(f"{message}; a third of it is usual")
+
+
+def heartbeat_of(numbers: Mapping[str, int]) -> int:
+    """Returns the heartbeat of pylog's member: as given, but less than half of the session timeout, which pylog's groups require.
+
+    Args:
+        numbers: has `heartbeat_interval_ms` and `session_timeout_ms`.
+    """
+    return max(1, min(numbers["heartbeat_interval_ms"], (numbers["session_timeout_ms"] - 1) // 2))
+
+
 def _strategy(given: Any) -> tuple[str, ...]:
     if given is CONSUMER["partition_assignment_strategy"]:
         return ("range", "cooperative-sticky")
@@ -125,8 +165,9 @@ def _strategy(given: Any) -> tuple[str, ...]:
 
 
 def _isolation(given: Any) -> str:
-    if isinstance(given, IsolationLevel):
-        return given.name.lower()
-    if given in ("read_uncommitted", "read_committed"):
-        return str(given)
+    """Returns a level that was given by name or by number: kafka-python takes both."""
+    name = str(given).strip().upper().replace("-", "_")
+    for level in IsolationLevel:
+        if given == level or name == level.name:
+            return level.name.lower()
     raise errors.KafkaConfigurationError(f"isolation_level={given!r} is not read_uncommitted or read_committed")

@@ -182,7 +182,7 @@ class FutureRecordMetadata(Future):
     _failed: Any
 
     def __init__(self) -> None:  # `new_future` makes them: a producer makes very many
-        raise TypeError("KafkaProducer.send makes these futures")
+        raise TypeError("KafkaProducer.send creates these futures")
 
     @property
     def is_done(self) -> bool:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -64,6 +65,30 @@ class KafkaMetric:
         return float(self.measurable())
 
 
+class AbstractMetricsReporter(ABC):
+    """The base of the classes in the option `metric_reporters`. A client makes an object of each one, and closes it."""
+
+    @abstractmethod
+    def init(self, metrics: list[KafkaMetric]) -> None:
+        """Called first, with the metrics that there are."""
+
+    @abstractmethod
+    def metric_change(self, metric: KafkaMetric) -> None:
+        """Called for each metric that is added. Its `value()` is always the present one."""
+
+    @abstractmethod
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        """Is never called: a client's metrics stay."""
+
+    @abstractmethod
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Is never called, as by kafka-python."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called when the client is closed."""
+
+
 class Meter:
     """Measures one thing: how often it happened, how much, how much on average and at most.
 
@@ -118,16 +143,27 @@ class Metrics:
     """The metrics of one client.
 
     Args:
-        client_id: the tag of all names.
+        config: the client's options. `client_id` is the tag of all names. Of each class in `metric_reporters`, an object is made
+            and told of each metric, as by kafka-python.
         table: by group, the metrics' names with what measures them.
     """
 
-    def __init__(self, client_id: str, table: Mapping[str, Mapping[str, Callable[[], float]]]) -> None:
+    def __init__(self, config: Mapping[str, Any], table: Mapping[str, Mapping[str, Callable[[], float]]]) -> None:
         self._found = [
-            KafkaMetric(MetricName(name, group, name.replace("-", " "), {"client-id": client_id}), measure)
+            KafkaMetric(MetricName(name, group, name.replace("-", " "), {"client-id": config["client_id"]}), measure)
             for group, measures in table.items()
             for name, measure in measures.items()
         ]
+        self._reporters = [make() for make in config["metric_reporters"]]
+        for reporter in self._reporters:
+            reporter.init([])
+            for metric in self._found:
+                reporter.metric_change(metric)
+
+    def close(self) -> None:
+        """Closes the reporters."""
+        for reporter in self._reporters:
+            reporter.close()
 
     def answer(self, *, raw: bool) -> dict[Any, Any]:
         """Returns the values by group and name; raw, the metrics by their names."""

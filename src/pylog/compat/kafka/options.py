@@ -43,7 +43,6 @@ _NETWORK: Final[dict[str, Any]] = {  # of all clients; accepted and ignored
     "ssl_crlfile": None,
     "ssl_password": None,
     "api_version": None,
-    "metric_reporters": [],
     "metrics_num_samples": 2,
     "metrics_sample_window_ms": 30_000,
     "selector": selectors.DefaultSelector,
@@ -58,6 +57,7 @@ _NETWORK: Final[dict[str, Any]] = {  # of all clients; accepted and ignored
     "socks5_proxy": None,
     "kafka_client": KafkaNetClient,
 }
+_METRICS: Final[dict[str, Any]] = {"metrics_enabled": True, "metric_reporters": []}
 _CONSUMER_NETWORK: Final[dict[str, Any]] = {
     "client_rack": "",
     "enable_incremental_fetch_sessions": True,
@@ -69,7 +69,7 @@ _CONSUMER_NETWORK: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 300_000,
 }
 _PRODUCER_NETWORK: Final[dict[str, Any]] = {"retries": math.inf, "ssl_ciphers": None}
-_ADMIN_NETWORK: Final[dict[str, Any]] = {"retry_backoff_ms": 100, "metadata_max_age_ms": 300_000}
+_ADMIN_NETWORK: Final[dict[str, Any]] = {"retry_backoff_ms": 100, "metadata_max_age_ms": 300_000, "metric_reporters": []}
 _OLD: Final[dict[str, Any]] = {  # of version 2, of all clients
     "api_version_auto_timeout_ms": 2000,
     "sock_chunk_bytes": 4096,
@@ -86,6 +86,7 @@ CONSUMER: Final[dict[str, Any]] = (
     _COMMON
     | _NETWORK
     | _CONSUMER_NETWORK
+    | _METRICS
     | {
         "client_id": f"kafka-python-{__version__}",
         "group_id": None,
@@ -106,7 +107,6 @@ CONSUMER: Final[dict[str, Any]] = (
         "session_timeout_ms": 45_000,
         "heartbeat_interval_ms": 3000,
         "consumer_timeout_ms": math.inf,
-        "metrics_enabled": True,
         "metric_group_prefix": "consumer",
         "exclude_internal_topics": True,
     }
@@ -115,6 +115,7 @@ PRODUCER: Final[dict[str, Any]] = (
     _COMMON
     | _NETWORK
     | _PRODUCER_NETWORK
+    | _METRICS
     | {
         "client_id": None,
         "key_serializer": None,
@@ -133,7 +134,6 @@ PRODUCER: Final[dict[str, Any]] = (
         "allow_auto_create_topics": True,
         "metadata_max_age_ms": 300_000,
         "retry_backoff_ms": 100,
-        "metrics_enabled": True,
     }
 )
 ADMIN: Final[dict[str, Any]] = _COMMON | _NETWORK | _ADMIN_NETWORK | {"client_id": f"kafka-python-{__version__}"}
@@ -218,6 +218,17 @@ def _is(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - values of ignored options are not looked at
         return False
+
+
+def wrong_reporters(given: Any) -> str | None:
+    """Returns the message about a wrong option `metric_reporters`; None if it is a list of classes.
+
+    Args:
+        given: its value.
+    """
+    if isinstance(given, list | tuple) and all(callable(each) for each in given):
+        return None
+    return f"metric_reporters={given!r} is not a list of classes"
 
 
 def whole(name: str, value: Any, low: int = 0, high: int = LONGEST_WAIT_MS) -> int:

@@ -20,9 +20,16 @@ from pylog.compat.kafka.serializer import call_of, close_all
 from pylog.compat.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.compat.kafka.translation import Translating, reconfigured
 from pylog.compat.kafka.util import ensure_valid_topic_name
-from pylog.errors import InvalidRecordError, PylogError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.errors import (
+    InvalidRecordError,
+    InvalidTransactionStateError,
+    PylogError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.limits import INT32_MAX
 from pylog.offsets.group_metadata import ConsumerGroupMetadata as GroupMetadata
+from pylog.producer.config import producer_config as check_options
 
 __all__ = ["FutureProduceResult", "FutureRecordMetadata", "KafkaProducer", "RecordMetadata"]
 
@@ -59,10 +66,11 @@ class KafkaProducer:
         except TypeError as error:
             raise errors.KafkaConfigurationError(str(error)) from error
         with Translating(reconfigured):
+            check_options(options)  # what is wrong must be refused before the store is created
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
             self._native = self._cluster.store.producer(**options)
         self._metadata = ClusterMetadata(self._cluster)
-        self._metrics = ProducerMetrics(self.config["client_id"]) if self.config["metrics_enabled"] else None
+        self._metrics = ProducerMetrics(self.config) if self.config["metrics_enabled"] else None
         self._sizes = None if self._metrics is None else self._metrics.sizes
         self._is_plain = self._key is None and self._value is None and self._choose is None
         self._send = self._native.send
@@ -180,6 +188,8 @@ class KafkaProducer:
                 if self._metrics is not None:
                     self._metrics.refused.add(1)
                 return Refused(error)
+            except InvalidTransactionStateError as error:
+                raise errors.IllegalStateError(str(error)) from error
         return self._native.send(topic, value, key, headers, partition, stamp)
 
     def _check_topic(self, topic: str) -> None:
@@ -321,6 +331,8 @@ class KafkaProducer:
         with Translating(ValueError):
             self._native.close(timeout)
         close_all(self.config["key_serializer"], self.config["value_serializer"])
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _abandon(self) -> None:
         """Closes the producer, for a test that did not close it."""

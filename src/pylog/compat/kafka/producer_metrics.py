@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pylog.compat.kafka.metrics import Meter, Metrics, zero
@@ -28,14 +29,14 @@ class ProducerMetrics(Metrics):
     """The metrics of one producer. What only a network has, and what is not measured, is 0.
 
     Args:
-        client_id: the tag of all names.
+        config: the producer's options.
 
     Attributes:
         refused: records that were refused.
         sizes: bytes of the keys and values of each record.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self.refused = Meter()
         sizes = self.sizes = Meter()
         measured = {
@@ -46,7 +47,7 @@ class ProducerMetrics(Metrics):
             "record-size-max": lambda: sizes.largest,
         }
         names: dict[str, Any] = dict.fromkeys((*_OF_A_NETWORK, *_NOT_MEASURED), zero) | measured
-        super().__init__(client_id, {"kafka-metrics-count": {"count": lambda: 18.0}, "producer-metrics": names})
+        super().__init__(config, {"kafka-metrics-count": {"count": lambda: 18.0}, "producer-metrics": names})
 
     def sent(self, key_size: int, value_size: int) -> None:
         """Notes a record.

@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any, Final
 
 from pylog import limits
+from pylog.compat.clusters import too_long_for_a_transaction
 from pylog.compat.kafka import errors
-from pylog.compat.kafka.options import PRODUCER, config_of, number, size, unknown_options, whole
+from pylog.compat.kafka.options import PRODUCER, config_of, number, size, unknown_options, whole, wrong_reporters
 from pylog.config import Durability
 
 LOGGER = logging.getLogger("pylog.compat")
@@ -40,6 +41,10 @@ def producer_config(given: Mapping[str, Any]) -> dict[str, Any]:
     config["acks"] = -1 if config["acks"] == "all" else config["acks"]
     if isinstance(config["acks"], bool) or config["acks"] not in (-1, 0, 1):
         raise errors.KafkaConfigurationError(f"acks={config['acks']!r} is not 'all', -1, 0 or 1")
+    if not isinstance(config["client_id"], str):
+        raise errors.KafkaConfigurationError(f"client_id={config['client_id']!r} is not text")
+    if wrong := wrong_reporters(config["metric_reporters"]):
+        raise errors.KafkaConfigurationError(wrong)
     _settle_idempotence(config, given)
     return config
 
@@ -48,7 +53,7 @@ def _settle_idempotence(config: dict[str, Any], given: Mapping[str, Any]) -> Non
     """Switches idempotence off where other options rule it out, as kafka-python does."""
     if not config["enable_idempotence"]:
         if config["transactional_id"] is not None:
-            raise errors.KafkaConfigurationError("transactional_id cannot be combined with enable_idempotence=False")
+            raise errors.KafkaConfigurationError("cannot set transactional_id without enable_idempotence; leave that option out")
         return
     against = [
         f"{name}={given[name]!r}"
@@ -72,6 +77,15 @@ def _is_more(in_flight: Any) -> bool:
     return isinstance(in_flight, int | float) and in_flight > _MOST_IN_FLIGHT
 
 
+def _check_delivery(config: Mapping[str, Any]) -> None:
+    """Raises KafkaConfigurationError for a delivery that would end before the waits that it consists of, as kafka-python does."""
+    delivery, linger = config["delivery_timeout_ms"], config["linger_ms"]
+    request = number("request_timeout_ms", config["request_timeout_ms"])
+    if delivery < linger + request:
+        parts = f"linger_ms={linger} and request_timeout_ms={config['request_timeout_ms']} together"
+        raise errors.KafkaConfigurationError(f"delivery_timeout_ms={delivery} is less than {parts}")
+
+
 def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of pylog's producer for a configuration.
 
@@ -80,7 +94,7 @@ def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         given: the options that the program gave.
 
     Raises:
-        KafkaConfigurationError: a value has a wrong type.
+        KafkaConfigurationError: a value has a wrong type. InvalidTransactionTimeoutError: as a broker raises it.
     """
     try:
         options: dict[str, Any] = {
@@ -89,8 +103,11 @@ def native_options(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         }
         if config["transactional_id"] is not None:
             timeout = whole("transaction_timeout_ms", config["transaction_timeout_ms"])
+            if wrong := too_long_for_a_transaction(timeout):
+                raise errors.InvalidTransactionTimeoutError(wrong)
             options |= {"transactional_id": config["transactional_id"], "transaction_timeout_ms": timeout}
         options["linger_ms"] = float(number("linger_ms", config["linger_ms"]))
+        _check_delivery(config)
         size("max_request_size", config["max_request_size"], 1)  # `KafkaProducer.send` compares it
         options["max_request_size"] = limits.INT32_MAX
         if "batch_size" in given:  # pylog's own default is 32 times as large

@@ -24,7 +24,9 @@ def ensure_valid_topic_name(topic: Any) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is text, not {type(topic).__name__}")
     if topic in (".", "..") or not _LEGAL.fullmatch(topic):
-        raise ValueError(f"{topic!r} is no topic name: it has 1 to 249 of the characters a-z A-Z 0-9 . _ -, and is not . or ..")
+        raise ValueError(
+            f"{topic!r} is not a topic name: it has 1 to 249 of the characters a-z A-Z 0-9 . _ -, and is not . or .."
+        )
 
 
 class Timer:

@@ -23,12 +23,14 @@ from pylog.log.checking.report import (
     of_error,
     read_checkpoints,
 )
-from pylog.log.durable_point import SLOT_SIZE, DurablePoint
+from pylog.log.durable_point import SLOT_SIZE, DurablePoint, open_header
 from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.lost_files import end_in_header
 from pylog.log.recovery.producer_snapshots import read_snapshot
 from pylog.log.recovery.tier import has_tier
 from pylog.segment import names
 from pylog.segment.batch_walk import walk
+from pylog.text import counted
 
 TEMPORARY: Final = ".tmp"
 UNFINISHED: Final = "is left over from an unfinished operation"
@@ -94,13 +96,13 @@ def _check_sizes(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
         entry, size = entries.get(segment.log_name), partition.state.size_of(segment)
         if entry is None:
             if partition.quiet:  # otherwise retention may have deleted it
-                yield about("missing", segment.path, "is gone", size=size, offset=segment.base_offset)
+                yield about("missing", segment.path, "does not exist", size=size, offset=segment.base_offset)
         elif entry.size < size:
-            message = f"has {entry.size} bytes, but the log has {size}"
+            message = f"has {counted(entry.size, 'byte')}, but the log has {size}"
             lost = {"position": entry.size, "size": size - entry.size, "offset": segment.base_offset}
             yield about("missing", segment.path, message, **lost)
         elif entry.size > size and segment is not partition.state.active:
-            message = f"has {entry.size} bytes, but the log had {size} when it was sealed"
+            message = f"has {counted(entry.size, 'byte')}, but the log had {size} when it was sealed"
             yield about("state", segment.path, message, position=size, size=entry.size - size)
 
 
@@ -143,14 +145,26 @@ def _check_header(partition: Partition, slot: DurablePoint | None, entries: Mapp
             yield about("derived", path, "has no valid slot", size=size)
     elif slot.durable_base == slot.active_base and slot.durable_position > slot.published_position:
         yield about("derived", path, f"has {slot.durable_position} bytes durable, and {slot.published_position} published")
+    elif names.file_name(slot.active_base, names.LOG) not in entries:
+        reached = end_in_header(partition.fs, partition.directory, slot, same_boot=_is_of_this_boot(partition))
+        if reached > partition.state.end_offset and not partition.has_moved():
+            yield partition.short_of(reached, names.DURABLE_POINT)
     elif partition.state.active is not None and slot.durable_base == slot.active_base and partition.is_own(slot):
         name, needed = names.file_name(slot.active_base, names.LOG), slot.durable_position
         size = entries[name].size if name in entries else needed
         if size < needed:
             end = partition.state.end_offset
-            message = f"has {size} bytes, and {needed} were synced: the records from offset {end} on are missing"
+            message = f"has {counted(size, 'byte')}, and {needed} were synced: the records from offset {end} on are missing"
             lost = {"position": size, "size": needed - size, "offset": end}
             yield about("missing", partition.state.active.path, message, **lost)
+
+
+def _is_of_this_boot(partition: Partition) -> bool:
+    header = open_header(partition.fs, partition.directory)
+    if header is None:
+        return False
+    header.close()
+    return header.same_boot
 
 
 def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:

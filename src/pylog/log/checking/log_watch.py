@@ -26,6 +26,7 @@ from pylog.segment import names
 from pylog.segment.batch_walk import Damage, WalkedRange
 from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_reason, is_foreign, read_seal
 from pylog.segment.segment import LogSegment, vanished
+from pylog.text import counted
 
 DERIVED_SUFFIXES: Final = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)  # of one segment's `.log` file
 MOST_FINDINGS: Final = 1000  # for one file: many damaged batches must not fill the memory
@@ -74,7 +75,7 @@ class LogWatch:
             if isinstance(error, StorageFailedError) and vanished(error):
                 watch.findings.clear()  # deleted by retention; otherwise `check_files` reports it
             else:
-                watch.findings.append(of_error(error, segment.path))
+                watch.add_error(error)
         for finding in self._partition.past_the_end("corrupt") if self._partition.is_active(segment) else ():
             watch.add_finding(finding)
         self._findings += watch.finish()
@@ -186,7 +187,7 @@ class _SegmentWatch:
             self._load_indexes(partition)
         except StorageFailedError as error:
             if not vanished(error):
-                self.findings.append(of_error(error, self._path))
+                self.add_error(error)
         known = partition.known_of(segment)  # `walk` has compared the seal of a sealed one
         self._reader = None if known is None else SealedReader(known)
 
@@ -236,14 +237,21 @@ class _SegmentWatch:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
+    def add_error(self, error: PylogError) -> None:
+        """Adds the finding of an error, once: each read of a file that cannot be read raises the same."""
+        finding = of_error(error, self._path)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
     def _altered(self, altered: Altered) -> Finding:
         """Reports that a header in the active segment differs from the log's digest; it is not known which one."""
-        message, size = f"{ALTERED}: those of {altered.end} bytes", altered.end - altered.start
+        message, size = f"{ALTERED}: those of {counted(altered.end, 'byte')}", altered.end - altered.start
         return about("corrupt", self._path, message, position=altered.start, size=size, offset=self._segment.base_offset)
 
     def _damaged(self, damage: Damage) -> Finding:
         position, end, offset, next_offset, why = damage
-        message = f"{self._path}: the batch at position {position} (offset {offset}) {why}; {end - position} bytes are not served"
+        rest = counted(end - position, "byte")
+        message = f"{self._path}: the batch at position {position} (offset {offset}) {why}; {rest} cannot be served"
         return Finding("corrupt", self._path, position, end - position, offset, next_offset, message)
 
     def finish(self) -> list[Finding]:

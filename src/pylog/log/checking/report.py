@@ -31,6 +31,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG
 from pylog.segment.seal import Seal, unmarked_seal
 from pylog.segment.segment import LogSegment, vanished
+from pylog.text import counted, counts_text
 
 GOOD: Final = "good"
 BEHIND: Final = "behind"
@@ -137,7 +138,7 @@ class Partition(NamedTuple):
         """Reports that the log ends before an offset that it once had."""
         active, end = self.state.active, self.state.end_offset
         path, position = (self.directory, 0) if active is None else (active.path, self.state.active_size)
-        message = f"ends at offset {end}, and {who} says that it reached {offset}"
+        message = f"ends at offset {end}, but according to {who} it reached {offset}"
         return about("missing", path, message, position=position, offset=end)
 
     def epochs(self) -> tuple[list[EpochEntry] | None, list[Finding]]:
@@ -210,7 +211,7 @@ class FileVerdict:
 
     def __str__(self) -> str:
         sealed = ", sealed" if self.sealed else ""
-        return f"{self.verdict}: {self.path} ({self.size} bytes, {self.batches} batches{sealed})"
+        return f"{self.verdict}: {self.path} ({counted(self.size, 'byte')}, {counted(self.batches, 'batch')}{sealed})"
 
 
 @dataclass(frozen=True)
@@ -257,10 +258,9 @@ class Report:
         return replace(self, findings=(*self.findings, *findings))
 
     def __str__(self) -> str:
-        plural = "" if self.partitions == 1 else "s"
-        counts = f"{self.segments} segments, {self.batches} batches, {self.records} records, {self.bytes} bytes"
-        message = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
-        lines = [f"{message} in {self.partitions} partition{plural}: {counts}"]
+        counts = counts_text({"segment": self.segments, "batch": self.batches, "record": self.records, "byte": self.bytes})
+        message = counted(len(self.findings), "finding") if self.findings else "nothing wrong"
+        lines = [f"{message} in {counted(self.partitions, 'partition')}: {counts}"]
         lines += [f"  {finding.kind}: {finding.message}" for finding in self.findings[:_SHOWN]]
         if len(self.findings) > _SHOWN:
             lines.append(f"  and {len(self.findings) - _SHOWN} more")

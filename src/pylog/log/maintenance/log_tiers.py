@@ -91,11 +91,15 @@ class LogTiers:
 
     @contextmanager
     def truncating(self, end: int) -> Iterator[None]:
-        """Takes the segments with records from `end` on out of the archive first, as `raising_start`."""
+        """Takes the segments with records from `end` on out of the archive first, as `raising_start`.
+
+        Raises what the log would raise: a truncation that it refuses leaves the archive as it is.
+        """
         tier = self._tier()
-        if tier is None or end < self.local().start_offset:  # the log refuses it
+        if tier is None:
             yield
             return
+        trimmer.check_truncation(self._log.writer(), end)
         with tier.truncating(end):
             yield
 

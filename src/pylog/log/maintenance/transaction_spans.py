@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylog.errors import InvalidTransactionStateError
+from pylog.errors import CorruptionError, InvalidTransactionStateError
+from pylog.log.recovery.loaded import Source
+from pylog.log.recovery.producer_snapshots import read_snapshot
 from pylog.log.state import LogState
 from pylog.log.writing.undecided import undecided
 from pylog.log.writing.writer import LogWriter
@@ -25,25 +27,29 @@ class TransactionSpan(NamedTuple):
         return self.first < end <= self.marker
 
 
-def check_truncation(writer: LogWriter, directory: str, end: int, now_ms: int) -> None:
+def check_whole(writer: LogWriter, source: Source, end: int, now_ms: int) -> None:
     """Raises InvalidTransactionStateError if a truncation would part or shorten a transaction.
 
-    A broker's hanging transaction may be shortened: no coordinator will commit it.
+    A broker's hanging transaction may be shortened: no coordinator will commit it. Records of a transaction that are only in the
+    archive count as well.
 
     Cost: one pass over the batch headers after `end`; over those of the whole log if there are markers.
     """
+    directory = source.directory
     for found in undecided(writer.producers.open_producers(), now_ms):
         last = found.last_offset
         if last >= end:
             message = f"{directory}: a transaction of producer {found.producer_id} is open, with records up to offset {last}"
             advice = f"commit or abort it first, or truncate to {last + 1} or more"
             raise InvalidTransactionStateError(f"{message}, and a truncation to {end} would delete some; {advice}", offset=last)
-    spans = _spans(writer.state, end)
+    spans = _spans(source, writer.state, end)
     parted = next((span for span in spans if span.is_parted_by(end)), None)
     if parted is not None:
         message = f"{directory}: a truncation to {end} would keep records of the transaction that begins at offset {parted.first}"
-        advice = f"truncate to {_below(spans, end)} or {_above(spans, end)}"
-        raise InvalidTransactionStateError(f"{message}, and delete its marker at {parted.marker}; {advice}", offset=parted.marker)
+        ends = [_below(spans, end), _above(spans, end)]
+        possible = " or ".join(str(each) for each in ends if each >= writer.state.start_offset)
+        advice = f"delete its marker at {parted.marker}; truncate to {possible}"
+        raise InvalidTransactionStateError(f"{message}, and {advice}", offset=parted.marker)
 
 
 def _below(spans: list[TransactionSpan], end: int) -> int:
@@ -58,18 +64,41 @@ def _above(spans: list[TransactionSpan], end: int) -> int:
     return end
 
 
-def _spans(state: LogState, end: int) -> list[TransactionSpan]:
+def _spans(source: Source, state: LogState, end: int) -> list[TransactionSpan]:
     """Returns the ended transactions of a log; none if it has no marker at or after an offset."""
     if not any(is_marker for _, _, _, is_marker in _transactional(state, end)):
         return []
     spans: list[TransactionSpan] = []
-    began: dict[int, int] = {}
+    began, unknown = _archived_beginnings(source, state)
     for producer, base, last, is_marker in _transactional(state, state.start_offset):
         if not is_marker:
             began.setdefault(producer, max(base, state.start_offset))
-        elif producer in began:
-            spans.append(TransactionSpan(began.pop(producer), last))
+            continue
+        first = began.pop(producer, unknown)
+        if first is not None:
+            spans.append(TransactionSpan(first, last))
     return spans
+
+
+def _archived_beginnings(source: Source, state: LogState) -> tuple[dict[int, int], int | None]:
+    """Returns the transactions that were open where the local records begin, if earlier ones are in the archive.
+
+    The snapshot at the first local segment has them. Without it each marker may end a transaction with records in the archive.
+
+    Returns:
+        The first offset of each, by producer id; and the offset from which a transaction may begin that is not among them, or
+        None if there is none.
+    """
+    if not state.remote_offsets or state.segments.first is None:
+        return {}, None
+    try:
+        known = read_snapshot(source.fs, source.directory, state.segments.first[0])
+    except CorruptionError:
+        known = None
+    if known is None:
+        return {}, state.whole_start
+    opened = ((each.producer_id, max(each.first_offset, state.whole_start)) for each in known.open_transactions())
+    return dict(opened), None
 
 
 def _transactional(state: LogState, start: int) -> Iterator[tuple[int, int, int, bool]]:

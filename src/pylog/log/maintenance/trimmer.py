@@ -13,7 +13,7 @@ from pylog import trace
 from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError, StorageFailedError
 from pylog.log.maintenance import trimming
 from pylog.log.maintenance.retention_policy import Decision
-from pylog.log.maintenance.transaction_spans import check_truncation
+from pylog.log.maintenance.transaction_spans import check_whole
 from pylog.log.reading.lookup import name, out_of_range
 from pylog.log.state import LogState
 from pylog.log.writing.partition_writer import PartitionWriter
@@ -75,7 +75,7 @@ def retain(partition_writer: PartitionWriter, now_ms: int, group: str | None, co
     """
     source = partition_writer.source
     with suppress(StorageFailedError):  # another process may delete these segments now; under the locks it is known
-        trimming.examine(partition_writer.known_state(), source.config, now_ms)
+        trimming.examine(partition_writer.state, source.config, now_ms)
     with partition_writer.inspecting() as state:
         if source.config.retention_group != group:
             return None
@@ -124,6 +124,25 @@ def _expire_producers(partition_writer: PartitionWriter, now_ms: int) -> None:
         trace.later(trace.PRODUCERS_EXPIRED, partition_writer.source.partition, count=len(expired), producers=expired)
 
 
+def check_truncation(partition_writer: PartitionWriter, end: int) -> None:
+    """Raises what `truncate` would raise now, for a caller that changes the archive first."""
+    with partition_writer.current() as writer:
+        _check_truncation(partition_writer, writer, end)
+
+
+def _check_truncation(partition_writer: PartitionWriter, writer: LogWriter, end: int) -> None:
+    source, state = partition_writer.source, writer.state
+    if not state.start_offset <= end <= state.end_offset:
+        raise _beyond(partition_writer, writer, end)
+    if end == state.end_offset:
+        return
+    if state.remote_offsets and source.tier() is None:
+        path = source.directory
+        message = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
+        raise IllegalStateError(f"{message}, and would serve them again; have the broker delete them", path=path)
+    check_whole(writer, source, end, partition_writer.clock.now_ms())
+
+
 def truncate(partition_writer: PartitionWriter, end: int, first_end: int | None = None) -> None:
     """Truncates the log at an offset. As `Log.truncate`.
 
@@ -133,15 +152,9 @@ def truncate(partition_writer: PartitionWriter, end: int, first_end: int | None 
         first_end: a higher offset, for the first of two steps; the checks are those of `end`.
     """
     with partition_writer.changing() as writer:
-        if not writer.state.start_offset <= end <= writer.state.end_offset:
-            raise _beyond(partition_writer, writer, end)
+        _check_truncation(partition_writer, writer, end)
         if end == writer.state.end_offset:
             return
-        if writer.state.remote_offsets and partition_writer.source.tier() is None:
-            path = partition_writer.source.directory
-            message = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
-            raise IllegalStateError(f"{message}, and would serve them again; have the broker delete them", path=path)
-        check_truncation(writer, partition_writer.source.directory, end, partition_writer.clock.now_ms())
         trimming.truncate(writer, partition_writer.source, partition_writer.pending_deletions, first_end or end)
         partition_writer.reload()
 

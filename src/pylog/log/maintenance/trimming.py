@@ -299,16 +299,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     target = found[1]
     position = _position_of(target, writer.state.size_of(target), end)
     copy = _shortened(source, target, position) if _may_be_mapped(source, writer, target) else None
-    lowered = {
-        "active_base": target.base_offset,
-        "active_inode": inode_of(source.fs, copy or target.path),
-        "published_position": position,
-        "published_offset": end,
-        "durable_base": target.base_offset,
-        "durable_position": position,
-        "durable_offset": end,
-        "header_digest": digest_of(target, position).value,
-    }
+    lowered = _lowered(target, position, end, inode_of(source.fs, copy or target.path))
     writer.flush()
     _lower_checkpoints(source, end)  # they may be too low at any time
     _remove_snapshots(source, end)  # one past the end would look like a loss
@@ -328,8 +319,22 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
     writer.published.end_change()
     pending.add_all(deleted)
     size = before.size_of(target) - position + sum(map(before.size_of, later))
-    facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
+    facts = {"first": end, "end": before.end_offset, "offsets": before.end_offset - end, "bytes": size, "segments": len(later)}
     trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")
+
+
+def _lowered(target: LogSegment, position: int, end: int, inode: int) -> dict[str, int]:
+    """Returns the fields of the header once the log ends at a position of a segment, which is then the active one."""
+    return {
+        "active_base": target.base_offset,
+        "active_inode": inode,
+        "published_position": position,
+        "published_offset": end,
+        "durable_base": target.base_offset,
+        "durable_position": position,
+        "durable_offset": end,
+        "header_digest": digest_of(target, position).value,
+    }
 
 
 def _position_of(segment: LogSegment, size: int, end: int) -> int:

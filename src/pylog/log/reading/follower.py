@@ -150,12 +150,16 @@ class Follower:
             self._check_past_end()
 
     def _compare_files(self) -> None:
-        """Detects changes by names and sizes of files, if no header is valid: a broker writes here, or did."""
-        files = self._listed()
-        if files != self._files or is_of_another_topic(self._source, self.loaded):
-            self._replacements += not _has_only_grown(self._files, files)
+        """Detects changes by the files and the log start, if no header is valid: a broker writes here, or did."""
+        files, has_other_start = self._listed(), self._has_other_start()
+        if files != self._files or has_other_start or is_of_another_topic(self._source, self.loaded):
+            self._replacements += has_other_start or not _has_only_grown(self._files, files)
             self.reload()
             self._files = files
+
+    def _has_other_start(self) -> bool:
+        """Returns whether a broker has written another log start offset: its segments may be the same."""
+        return self.loaded.slot is None and self._source.log_start_line != self.loaded.recorded_start
 
     def _compare_sealed_files(self) -> bool:
         """Loads the log again if a broker has deleted or replaced segments without an append, so that the header is still valid.
@@ -216,7 +220,7 @@ class Follower:
         if (end, offset) != (slot.published_position, slot.published_offset):
             return False
         self._slot = slot
-        self.loaded.end, self.loaded.next_offset = end, offset
+        self.loaded.grow(end, offset)
         active.size = end
         self._set_state(replace(self._state, active_size=end, end_offset=offset, durable_offset=min(slot.durable_offset, offset)))
         return True
@@ -288,7 +292,7 @@ class Follower:
         self._is_refreshing = True
 
     def rest(self) -> None:
-        """Lets go of all segments, because this process writes now. The next refresh loads the partition again.
+        """Releases all segments, because this process writes now. The next refresh loads the partition again.
 
         A state kept here would keep the files of segments that are deleted meanwhile, and their room on the disk.
         """

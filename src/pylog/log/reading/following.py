@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import CorruptionError, InvalidTypeError, OffsetOutOfRangeError, PylogError
+from pylog.errors import CorruptionError, InvalidTypeError, ObjectNotFoundError, OffsetOutOfRangeError, PylogError
 from pylog.log.reading import good_batches
 from pylog.log.state import LogState
 from pylog.record.batch import Table
@@ -110,7 +110,7 @@ def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: Pyl
         The error, if nothing has changed.
         OffsetOutOfRangeError: the log was truncated below `end`.
     """
-    if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
+    if not isinstance(error, CorruptionError | OffsetOutOfRangeError | ObjectNotFoundError):
         raise error
     now = refresh()
     if now.version == state.version:

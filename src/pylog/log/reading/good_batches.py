@@ -56,6 +56,8 @@ def good_batches(state: LogState, wanted: OffsetRange) -> Iterator[Batches]:
         OffsetOutOfRangeError: a segment's file was deleted during the read.
     """
     reached = wanted.start
+    if reached >= wanted.end:  # inside a batch, it would be read: one whose transaction is open has no outcome
+        return
     for segment, segment_end in state.from_offset(wanted.start):
         if segment.base_offset >= wanted.end:
             return

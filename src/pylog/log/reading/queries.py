@@ -21,6 +21,7 @@ from pylog.log.reading.following import Ends
 from pylog.log.reading.lookup import Answer, TimeSearch
 from pylog.log.reading.outline import outline_of
 from pylog.log.recovery.loaded import Source
+from pylog.log.recovery.loader import listing
 from pylog.log.state import LogState
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.records import RECORD_COLUMNS, record_chunks
@@ -150,7 +151,7 @@ class Queries:
         """Returns whether compaction has replaced a segment of a snapshot. Cost: 2 µs a segment of a compacted topic."""
         if not cut.files:
             return False
-        entries = {entry.name: entry for entry in self._source.fs.list(self._source.directory, sizes=LOG)}
+        entries = {entry.name: entry for entry in listing(self._source)}
         bases = [base for base, file in cut.files.items() if file.inode and base < cut.end_offset]
         found = {base: entries.get(file_name(base, LOG)) for base in bases}
         first = min((base for base, entry in found.items() if entry is not None), default=cut.end_offset)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import PylogError
+from pylog.errors import OffsetOutOfRangeError, PylogError
 from pylog.log.reading.good_batches import OffsetRange, good_batches, placed
 from pylog.log.reading.transaction_outcomes import IsLeftOut, TransactionOutcomes
 from pylog.log.state import LogState
@@ -110,7 +110,9 @@ class _Reading:
             except PylogError as error:
                 state = renew(state, error, self._wanted.end)
                 if self._wanted.start < state.start_offset:
-                    raise
+                    if isinstance(error, OffsetOutOfRangeError):
+                        raise
+                    raise _overtaken(error, self._wanted.start, state.start_offset) from error
             else:
                 return
 
@@ -143,6 +145,12 @@ class _Reading:
     def _has_reached(self, offset: int) -> None:
         self._wanted = OffsetRange(max(self._wanted.start, offset), self._wanted.end)
         self._decoder.before = offset - 1
+
+
+def _overtaken(error: PylogError, offset: int, start: int) -> OffsetOutOfRangeError:
+    """Returns the error for a reader whose next records were deleted."""
+    message = f"offset {offset} was deleted while the log was read; read on from its start, offset {start}"
+    return OffsetOutOfRangeError(message, path=error.path, offset=offset)
 
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from pylog.clock import Clock
 from pylog.directory.locks import held_by_me, run_locked
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePointFile
 from pylog.log.producer_state import Producer
 from pylog.log.reading.follower import Follower, load_live, load_to_follow
@@ -46,7 +46,7 @@ class _Writer(Protocol):
     def is_current(self) -> bool: ...
 
 
-class Owner(Protocol):
+class RefreshedWriter(Protocol):
     """`PartitionWriter`, as a refresher uses it."""
 
     on_ready: Callable[[], None]
@@ -109,6 +109,7 @@ class _SecondFollower:
 
     Attributes:
         used: the clock's seconds of its last use.
+        is_deleted: true if it has found that the partition was deleted.
     """
 
     def __init__(self, source: Source, clock: Clock, loaded: Callable[[], Loaded], shown: Callable[[LogState], LogState]) -> None:
@@ -120,6 +121,7 @@ class _SecondFollower:
         self._turns = Turns()
         self._state: LogState | None = None
         self.follower: Follower | None = None
+        self.is_deleted = False
         self.used = clock.monotonic()
 
     def _publish(self, state: LogState) -> None:
@@ -144,7 +146,11 @@ class _SecondFollower:
             if self._state is not None:
                 states.append(self._state)
 
-        run_locked(self._lock, take, wait=True)
+        try:
+            run_locked(self._lock, take, wait=True)
+        except UnknownTopicOrPartitionError:
+            self.is_deleted = True
+            raise
         self.used = self._clock.monotonic()
         return states[0]
 
@@ -181,7 +187,7 @@ class Refresher:
         self,
         source: Source,
         clock: Clock,
-        writer: Owner | None,
+        writer: RefreshedWriter | None,
         publish: Callable[[LogState], None],
         known: Callable[[], LogState],
         shown: Callable[[LogState], LogState],
@@ -212,9 +218,8 @@ class Refresher:
     @property
     def is_deleted(self) -> bool:
         """Whether another process has deleted the partition."""
-        second = self._second
-        deleted = second is not None and second.follower is not None and second.follower.is_deleted
-        return deleted or self.follower.is_deleted or (self._writer is not None and self._writer.is_deleted)
+        finders = (self.follower, self._second, self._writer)
+        return any(each is not None and each.is_deleted for each in finders)
 
     def may_have_changed(self) -> bool:
         """Returns whether another process may have changed the log since the state was published. No lock. Cost: one pread."""
@@ -227,7 +232,7 @@ class Refresher:
         except StorageFailedError:  # closed by another thread
             return True
 
-    def _is_following(self, owner: Owner | None) -> bool:
+    def _is_following(self, owner: RefreshedWriter | None) -> bool:
         """Returns whether the follower follows from what the process has loaded last."""
         return owner is None or (owner.loaded is self._followed() and owner.close_count == self._close_count)
 
@@ -237,7 +242,7 @@ class Refresher:
         """Returns the state now. Everything that any process acknowledged before this call is in it.
 
         Args:
-            wait: also wait for the end of a change of segments: the caller has met a file that is gone.
+            wait: also wait for the end of a change of segments: the caller has met a file that was deleted.
             committed: also find the open transactions.
 
         Cost: one pread if nothing has changed.
@@ -268,7 +273,7 @@ class Refresher:
             self._drop_idle()
         return found[0]
 
-    def _is_known_current(self, owner: Owner | None, *, committed: bool) -> bool:
+    def _is_known_current(self, owner: RefreshedWriter | None, *, committed: bool) -> bool:
         """Returns whether the published state is current. No lock."""
         if owner is not None and owner.writer is not None:
             return not self.may_have_changed()
@@ -280,7 +285,7 @@ class Refresher:
         run_locked(self.lock, lambda: found.extend(self.follower.open_producers()), wait=True)
         return found
 
-    def _take_turns(self, owner: Owner, take: Callable[[], None], found: list[LogState], wait: bool) -> None:
+    def _take_turns(self, owner: RefreshedWriter, take: Callable[[], None], found: list[LogState], wait: bool) -> None:
         """Refreshes under the lock; or takes the state of a thread that has it and has refreshed already.
 
         A thread that appends may wait for another process, up to the lock's timeout. So nothing is found after some attempts.
@@ -295,7 +300,7 @@ class Refresher:
                 return
             attempt += not is_ahead and not self._is_refreshing
 
-    def _refresh_follower(self, owner: Owner | None, ticket: int, wait: bool) -> None:
+    def _refresh_follower(self, owner: RefreshedWriter | None, ticket: int, wait: bool) -> None:
         if owner is not None and owner.loaded is not self._followed():
             self._follow_on(owner.loaded)
             ticket = self._turns.begun
@@ -310,7 +315,7 @@ class Refresher:
             self._is_refreshing = False
 
     @staticmethod
-    def _is_writer_current(owner: Owner) -> bool:
+    def _is_writer_current(owner: RefreshedWriter) -> bool:
         """Takes the changes of other processes, if that is possible without waiting. Returns whether the state has them."""
         writer = owner.writer
         return writer is None or writer.failure is not None or writer.is_current() or owner.take_changes_of_others()

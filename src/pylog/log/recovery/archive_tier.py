@@ -6,7 +6,7 @@ log, with the log start offset in `remote_start`. Readers get the state of both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from pylog.errors import IllegalStateError
 from pylog.objects.manifest import Manifest
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 
 
 def no_tier() -> Tier | None:
@@ -39,6 +40,34 @@ class TierFacts(NamedTuple):
     retired_segments: int
     failures: int
     failure: str | None
+
+
+class ArchiveNotes(NamedTuple):
+    """Deletions of topics that are not finished in a store's archive.
+
+    Attributes:
+        unfinished: topics whose deletion with `keep_archive` has begun and did not finish: they still exist.
+        waiting: partitions of deleted topics whose objects are still in the archive.
+        failures: how often a tick of this process could not delete such objects.
+        failure: the reason why the last one could not; None if it could.
+    """
+
+    unfinished: tuple[str, ...]
+    waiting: int
+    failures: int
+    failure: str | None
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yields what a person needs to know: a fact, and what to do. Yields nothing if no deletion is unfinished or waits."""
+        for name in self.unfinished:
+            yield (
+                f"the deletion of topic {name!r} that keeps its archive did not finish: the topic still exists",
+                "delete it again",
+            )
+        if self.waiting:
+            advice = "a store that ticks deletes them once remote_delete_delay_ms is over"
+            partitions = counted(self.waiting, "partition")
+            yield f"the archive still has the objects of {partitions} of deleted topics", self.failure or advice
 
 
 class Tier(Protocol):
@@ -101,8 +130,24 @@ class StoreTiers(Protocol):
         """
         ...
 
+    def not_keeping(self, topic: str) -> None:
+        """Has the archive not keep a topic, which is about to be deleted, if an earlier deletion that keeps it has failed.
+
+        Raises:
+            IllegalStateError, ObjectStoreError: as `keeping`. Only then: otherwise no request is sent.
+        """
+        ...
+
     def requests(self) -> Mapping[str, int]:
         """Returns how many requests were sent, by kind; `sent` and `received` are bytes."""
+        ...
+
+    def notes(self) -> ArchiveNotes | None:
+        """Returns what is noted of deletions; None in a store without an archive. Sends no request. Cost: one small read.
+
+        Raises:
+            CorruptionError: the note is damaged.
+        """
         ...
 
 
@@ -123,6 +168,13 @@ class NoTiers:
         """Raises IllegalStateError."""
         raise IllegalStateError(f"topic {topic!r} has no archive to keep; delete it without keep_archive")
 
+    def not_keeping(self, topic: str) -> None:
+        """Has nothing to do."""
+
     def requests(self) -> Mapping[str, int]:
         """Returns none."""
         return {}
+
+    def notes(self) -> ArchiveNotes | None:
+        """Returns None."""
+        return None

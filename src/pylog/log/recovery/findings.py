@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from pylog.segment.batch_walk import Damage
 from pylog.segment.continuity import OUT_OF_REACH
+
+_LOSSES: Final = frozenset({"corrupt", "missing"})  # kinds
 
 
 class Finding(NamedTuple):
@@ -28,6 +31,11 @@ class Finding(NamedTuple):
     offset: int
     next_offset: int | None
     message: str
+
+
+def losses_in(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the findings that say that records are damaged or missing."""
+    return tuple(each for each in findings if each.kind in _LOSSES)
 
 
 def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsynced_bytes: int) -> bool:

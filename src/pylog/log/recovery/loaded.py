@@ -90,11 +90,6 @@ class Source:
         return self.recovery_points.offsets().get(self.partition, 0)
 
     @property
-    def log_start(self) -> int:
-        """Kafka's checkpointed log start; 0 if there is none."""
-        return self.log_start_line or 0
-
-    @property
     def log_start_line(self) -> int | None:
         """Kafka's checkpointed log start; None if there is none."""
         return self.log_starts.offsets().get(self.partition)
@@ -118,6 +113,7 @@ class Loaded:
         end: the size of the whole batches in the active segment, in bytes.
         next_offset: the log end offset.
         start_offset: the log start offset.
+        recorded_start: the log start offset in Kafka's checkpoint; None if it has none.
         remote_start: the log start offset in remote storage; None if the log is complete here.
         leader_epoch: the leader epoch of the last batch; -1 if unknown.
         epochs: the leader epoch checkpoint; None if it is missing or damaged.
@@ -126,7 +122,7 @@ class Loaded:
         snapshots: offsets of the producer snapshots.
         unindexed: bases of sealed segments that have no `.index` file.
         digest: the digest of all batch headers in the active segment; None if not all were read.
-        plain: true if the whole active segment was read, and no batch has a producer.
+        plain: true if all batches of the active segment were read, and none has a producer.
         file_size: the size of the last file, in bytes.
         found: the header's newest slot, even if stale; None if there is none.
         slot: the same; None if it is stale because another program has written since.
@@ -146,6 +142,7 @@ class Loaded:
     end: int = 0
     next_offset: int = 0
     start_offset: int = 0
+    recorded_start: int | None = None
     remote_start: int | None = None
     leader_epoch: int = -1
     epochs: list[EpochEntry] | None = None
@@ -188,6 +185,15 @@ class Loaded:
                 offset=found.offset,
                 next_offset=found.next_offset,
             )
+
+    def grow(self, end: int, next_offset: int) -> None:
+        """Notes batches that another process has added to the active segment. They may be of producers.
+
+        Args:
+            end: the new end of the whole batches there, in bytes.
+            next_offset: the new log end offset.
+        """
+        self.end, self.next_offset, self.plain = end, next_offset, False
 
     def segments_from(self, offset: int) -> list[tuple[LogSegment, int]]:
         """Returns the segments with records at or above an offset, with the valid bytes of each."""

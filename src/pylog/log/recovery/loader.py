@@ -8,7 +8,7 @@ writes nothing and repairs only in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from pylog import trace
 from pylog.directory.brokers import has_written_since
@@ -20,7 +20,8 @@ from pylog.log.durable_point import FAILED, DurablePoint, Truncations, open_head
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source
-from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_tail, note_missing_tail
+from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_tail
+from pylog.log.recovery.lost_files import note_lost_files
 from pylog.log.recovery.replay import load_producers
 from pylog.log.recovery.tier import remote_start
 from pylog.segment.batch_walk import peek
@@ -50,11 +51,41 @@ def load(source: Source) -> Loaded:
     Raises:
         UnknownTopicOrPartitionError: the directory does not exist.
     """
-    header = open_header(source.fs, source.directory)  # first, so that all published segments are listed (11a)
-    slot, same_boot, truncations = None, False, Truncations()
-    if header is not None:
-        slot, same_boot, truncations = header.refresh(), header.same_boot, header.truncations()
-        header.close()
+    header = _read_header(source)  # first, so that all published segments are listed (11a)
+    entries, plan = _settle_files(source, header.slot)
+    segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
+    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=header.slot, truncations=header.truncations)
+    _find_end_of_files(source, loaded, same_boot=header.same_boot)
+    start = _find_start(source, loaded, is_archived=ARCHIVED in entries)
+    _read_topic_id(source, loaded)
+    if loaded.segments:
+        load_tail(source, loaded)
+    note_lost_files(source, loaded, start, same_boot=header.same_boot, is_archived=ARCHIVED in entries)
+    loaded.durable_offset = durable_offset_of(source, loaded)
+    if source.writable:
+        load_producers(source, loaded)
+    return loaded
+
+
+class _LoadedHeader(NamedTuple):
+    """A partition's header; that of a partition without one has no slot."""
+
+    slot: DurablePoint | None = None
+    same_boot: bool = False
+    truncations: Truncations = Truncations()
+
+
+def _read_header(source: Source) -> _LoadedHeader:
+    header = open_header(source.fs, source.directory)
+    if header is None:
+        return _LoadedHeader()
+    found = _LoadedHeader(header.refresh(), header.same_boot, header.truncations())
+    header.close()
+    return found
+
+
+def _settle_files(source: Source, slot: DurablePoint | None) -> tuple[dict[str, DirectoryEntry], LoadPlan]:
+    """Finishes changes of a dead process, if the log is open for writing. Returns the files, and which of them form the log."""
     entries = {entry.name: entry for entry in listing(source)}
     finished = source.writable and slot is not None and _finish_truncation(source, slot, entries)
     if finished:
@@ -67,29 +98,33 @@ def load(source: Source) -> Loaded:
     )
     if source.writable:
         _carry_out(source, plan if finished else _sealed_before_removals(source, plan, entries))
-    segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
-    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot, truncations=truncations)
+    return entries, plan
+
+
+def _find_end_of_files(source: Source, loaded: Loaded, *, same_boot: bool) -> None:
+    """Decides whether the header counts, and limits the last segment to the bytes that may be batches."""
     _own_slot(source, loaded, same_boot)
     loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
     if not source.writable:
         _end_at_published(loaded)
     _leave_out_zeros(loaded)
+
+
+def _find_start(source: Source, loaded: Loaded, *, is_archived: bool) -> int:
+    """Sets the log start offsets, here and in remote storage. Returns the one that is written down."""
     first = loaded.segments.bases[0] if loaded.segments else 0
-    loaded.start_offset = max(first, _log_start(source, loaded.slot))
-    loaded.next_offset = loaded.start_offset
+    start = _log_start(source, loaded)
+    loaded.start_offset = loaded.next_offset = max(first, start)
     _read_epochs(source, loaded)
-    loaded.remote_start = _remote_start(source, loaded, first, is_archived=ARCHIVED in entries)
+    loaded.remote_start = _remote_start(source, loaded, start, first, is_archived=is_archived)
+    return start
+
+
+def _read_topic_id(source: Source, loaded: Loaded) -> None:
     try:
         loaded.topic_id = read_topic_id(source.fs, source.directory)
     except CorruptionError as error:  # an unreadable id decides nothing
         trace.later(trace.IGNORED, path=error.path, reason=str(error))
-    if loaded.segments:
-        load_tail(source, loaded)
-    note_missing_tail(source, loaded)
-    loaded.durable_offset = durable_offset_of(source, loaded)
-    if source.writable:
-        load_producers(source, loaded)
-    return loaded
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------------
@@ -271,16 +306,17 @@ def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
         loaded.known_position = slot.published_position
 
 
-def _log_start(source: Source, slot: DurablePoint | None) -> int:
+def _log_start(source: Source, loaded: Loaded) -> int:
     """Returns the log start offset, from the header or Kafka's checkpoint, where a flipped bit could delete segments."""
-    if slot is None:
-        return source.log_start
-    return slot.log_start_offset if source.ours else max(source.log_start, slot.log_start_offset)
+    slot = loaded.slot
+    if slot is not None and source.ours:
+        return slot.log_start_offset
+    loaded.recorded_start = source.log_start_line
+    return max(loaded.recorded_start or 0, 0 if slot is None else slot.log_start_offset)
 
 
-def _remote_start(source: Source, loaded: Loaded, first: int, *, is_archived: bool) -> int | None:
+def _remote_start(source: Source, loaded: Loaded, local: int, first: int, *, is_archived: bool) -> int | None:
     """Returns the log start offset if the first records are in the store's archive, or in a broker's remote storage."""
-    local = _log_start(source, loaded.slot)
     tier = source.tier() if loaded.segments and (is_archived or local < first) else None
     start = None if tier is None else tier.log_start(local, first)
     if start is not None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pylog import limits
-from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import DurablePoint
 from pylog.log.recovery.findings import Finding, is_torn
@@ -22,12 +21,9 @@ from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, start_offset_at, walk
 from pylog.segment.header_digest import HeaderDigest, digest_of
-from pylog.segment.names import (
-    INDEX,
-    SNAPSHOT,
-    file_name,
-)
+from pylog.segment.names import INDEX
 from pylog.segment.segment import LogSegment
+from pylog.text import counted
 
 
 def load_tail(source: Source, loaded: Loaded) -> None:
@@ -69,7 +65,7 @@ def _note_missing_bytes(loaded: Loaded) -> None:
     active = loaded.segments[-1]
     missing = loaded.known_position - active.size
     if missing > 0:
-        message = f"{active.path}: the file ends {missing} bytes before the end that was synced"
+        message = f"{active.path}: the file ends {counted(missing, 'byte')} before the end that was synced"
         found = Finding("corrupt", active.path, active.size, missing, loaded.next_offset, None, message)
         loaded.findings.append(found)
         loaded.corrupt = loaded.corrupt or found
@@ -241,9 +237,10 @@ def _unsynced_bytes(loaded: Loaded) -> int:
 
 def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
     size = damage.end - damage.position
+    whole = counted(size, "byte")
     problem = {
-        "torn": f"the write of offset {damage.offset} was incomplete: {size} bytes from position {damage.position} on",
-        "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
+        "torn": f"the write of offset {damage.offset} was incomplete: {whole} from position {damage.position} on",
+        "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {whole} cannot be served",
     }[kind]
     return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {problem}")
 
@@ -257,17 +254,3 @@ def durable_offset_of(source: Source, loaded: Loaded) -> int:
     if loaded.slot is not None:
         known = loaded.slot.durable_offset
     return min(max(known, loaded.start_offset), loaded.next_offset)
-
-
-def note_missing_tail(source: Source, loaded: Loaded) -> None:
-    """Reports a loss if a snapshot, named by an earlier log end, or the synced recovery point is past the end."""
-    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll in progress writes one for its segment
-    if source.foreign or live or loaded.corrupt is not None:  # the damage is reported instead
-        return
-    recorded = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
-    recorded[source.recovery_point] = "the recovery point checkpoint"
-    last = max(recorded)
-    if last > loaded.next_offset:
-        message = f"{recorded[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
-        message = f"{source.directory}: {message}"
-        loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))

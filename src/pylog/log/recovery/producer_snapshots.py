@@ -14,6 +14,7 @@ from pylog.fs import FileKind, FileSystem, join, remove_derived, write_atomicall
 from pylog.log.producer_state import Producer, ProducerStateManager
 from pylog.record.checksum import crc32c
 from pylog.segment.names import SNAPSHOT, file_name
+from pylog.text import counted
 
 _VERSION: Final = 1
 _HEAD = struct.Struct(">hIi")
@@ -69,7 +70,9 @@ def _state_of(data: bytes, path: str, offset: int, idle: Idleness | None) -> Pro
     if not rows.size:
         return ProducerStateManager((), offset)
     if not _are_possible(rows, offset):
-        raise CorruptionError(f"{path} has numbers that no log of {offset} offsets has; an older one is used", path=path)
+        raise CorruptionError(
+            f"{path} has values that are impossible in a log of {counted(offset, 'offset')}; an older one is used", path=path
+        )
     if idle is not None:
         stamps = np.where(rows["timestamp"] < 0, idle.now_ms, np.minimum(rows["timestamp"], idle.now_ms))
         kept = (rows["first"] >= 0) | (idle.now_ms - stamps < idle.expiration_ms)

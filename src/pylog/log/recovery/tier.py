@@ -13,11 +13,11 @@ import errno
 from collections.abc import Sequence
 from typing import Final
 
-from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs
+from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs, tiered_log_start
 from pylog.directory.partition_metadata import read_topic_id
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
-from pylog.fs import FileSystem, base_name, parent_of
-from pylog.segment.names import LOG, parse
+from pylog.fs import FileSystem, base_name, join, parent_of
+from pylog.segment.names import ARCHIVED, LOG, parse
 
 _METADATA: Final = "__remote_log_metadata-"  # partitions of the topic with the brokers' remote segments
 _CACHE: Final = "remote-log-index-cache"  # a directory that a broker with remote storage creates
@@ -41,7 +41,8 @@ def remote_start(
         return None
     if log_start is None:
         return _recorded_start(fs, directory, epochs[0].start_offset, first_base)
-    return log_start if log_start < first_base and is_brokers(fs, parent_of(directory)) else None
+    start = tiered_log_start(log_start, epochs)
+    return start if start is not None and start < first_base and is_brokers(fs, parent_of(directory)) else None
 
 
 def _recorded_start(fs: FileSystem, directory: str, start: int, first_base: int) -> int | None:
@@ -90,6 +91,24 @@ def may_begin_in_tier(fs: FileSystem, directory: str, log_start: int | None, fir
         fs, directory, log_start, first_base: as `begins_in_tier`.
     """
     return begins_in_tier(fs, directory, None, first_base) if log_start is None else log_start < first_base
+
+
+def may_have_lost_start(fs: FileSystem, directory: str, log_start: int, first_base: int) -> bool:
+    """Returns whether a partition must be opened to know whether its first segments are in an archive, or were removed.
+
+    Args:
+        fs, directory, first_base: as `begins_in_tier`.
+        log_start: the log start offset by header and checkpoint; 0 if they have none.
+    """
+    if log_start >= first_base:
+        return False
+    if fs.exists(join(directory, ARCHIVED)):
+        return True
+    try:
+        epochs = read_epochs(fs, directory)
+    except CorruptionError:
+        return True
+    return epochs is not None and any(each.start_offset < first_base for each in epochs[:1])
 
 
 def is_brokers(fs: FileSystem, root: str) -> bool:

@@ -50,6 +50,7 @@ from pylog.record.format import (
 from pylog.record.rows import read_only
 from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import ProducerBatch, attributes_of
+from pylog.text import counted
 
 _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
@@ -154,7 +155,7 @@ class FinishedBatches:
             offset = int(kept[LAST_OFFSET, -1]) + 1
             yield Encoded(data.data, kept)
         if offset != base_offset + part.count:
-            raise _damaged(part, part.position, f"has {offset - base_offset} records instead of {part.count}")
+            raise _damaged(part, part.position, f"has {counted(offset - base_offset, 'record')} instead of {part.count}")
 
     def _check_sizes(self, table: Table, part: BatchRange) -> None:
         """Raises RecordTooLargeError if a batch exceeds the topic's current limit."""

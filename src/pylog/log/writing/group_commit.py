@@ -10,7 +10,7 @@ from pylog.config import Durability
 from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.refitting import DecidedRequest, refit
-from pylog.log.writing.requests import Group, Request, Requests, encoded_group, grouped
+from pylog.log.writing.requests import Request, RequestGroup, Requests, encoded_group, grouped
 from pylog.log.writing.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
@@ -78,7 +78,7 @@ class GroupCommit:
         if only and only.producer is None and only.options is self._source.options.now:  # the usual case
             if only.check is not None:
                 only.check()
-            self._commit_group(Group([(only, writer.published.state.end_offset)], only.level, only.size), writer)
+            self._commit_group(RequestGroup([(only, writer.published.state.end_offset)], only.level, only.size), writer)
         elif only:
             if self._fits(only) and not self._is_settled(only, writer):
                 self._commit_group(grouped(requests, writer.published.state.end_offset), writer)
@@ -112,7 +112,7 @@ class GroupCommit:
             return False
         return True
 
-    def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
+    def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[RequestGroup]:
         """Groups requests. A producer's second one begins another group, because its numbers are checked after the first."""
         together: list[Request] = []
         numbered: set[int] = set()
@@ -146,7 +146,7 @@ class GroupCommit:
             request.acknowledge(known, request.level, duplicate=True)
         return known is not None
 
-    def _commit_group(self, group: Group, writer: LogWriter) -> None:
+    def _commit_group(self, group: RequestGroup, writer: LogWriter) -> None:
         published = writer.published
         first = published.state.end_offset
         failure: BaseException | None = None

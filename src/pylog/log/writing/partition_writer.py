@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pylog import trace
 from pylog.clock import Clock
@@ -41,12 +41,53 @@ from pylog.record.types import Acknowledgement
 from pylog.segment.segment import vanished
 
 
+class _Exclusive(threading.local):
+    """Held by this thread inside `exclusively` of any log. No other thread sees it, so it never blocks."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
+_EXCLUSIVE: Final = _Exclusive()
+
+
+def is_exclusive() -> bool:
+    """Returns whether this thread has locked a log: it must not wait for a thread that may append to that."""
+    return held_by_me(_EXCLUSIVE.lock)
+
+
 def _at_once(action: Callable[[], Any], first: Callable[[], object] | None = None) -> Any:  # noqa: ARG001
     return action()
 
 
+def _lacks_transactions(writer: LogWriter, before: int) -> bool:
+    """Returns whether a deletion may have taken all records of an open transaction, which is then open no more.
+
+    The other processes load the log again after a deletion, and know nothing of such a transaction. So no marker may ever end it,
+    and in this process alone it would hold back the committed readers.
+
+    Args:
+        writer: the writer, after the deletion.
+        before: the offset at which the records began.
+    """
+    first, opened = _first_known(writer.state), writer.producers.first_unstable_offset
+    return before < first and opened is not None and opened < first
+
+
+def _first_known(state: LogState) -> int:
+    """Returns the offset at which a log's records begin, with those in remote storage and those below the log start."""
+    first = state.segments.first
+    local = state.end_offset if first is None else first[0]
+    return local if state.remote_start is None else min(local, state.remote_start)
+
+
 def _nothing_more(error: Exception) -> None:
     """Adds nothing."""
+
+
+def _interrupting(directory: str) -> IllegalStateError:
+    message = f"this thread is appending to {directory}; a signal handler or logging handler that interrupts"
+    return IllegalStateError(f"{message} it cannot append to the same log: append after that call", path=directory)
 
 
 class LogContext(NamedTuple):
@@ -80,12 +121,14 @@ class PartitionWriter:
         publish: receives each new state.
         context: the callbacks to its owner.
         counters: the log's counters.
+        check_open: raises the error that calls get after the log was closed.
 
     Attributes:
         source, clock, counters: as given.
         pending_deletions: files of deleted segments that readers still use.
         awaited_group: the group for which retention keeps segments, as the last log line has it.
         lock: the log's, taken before the partition's.
+        state: the log as this process knows it.
         loaded: the result of the last load.
         commits: the appends that wait, and their commits.
         writer: created at the first write, None before.
@@ -103,11 +146,12 @@ class PartitionWriter:
         publish: Callable[[LogState], None],
         context: LogContext,
         counters: Counters,
+        check_open: Callable[[], None],
     ) -> None:
         self.source = source
         self.clock = clock
         self._publish = publish
-        self._context = context
+        self._context, self._check_open = context, check_open
         self.counters = counters
         self.pending_deletions = PendingDeletions(source.fs)
         self.awaited_group: str | None = None
@@ -118,13 +162,13 @@ class PartitionWriter:
         self._held.is_owner = partial(held_by_me, self.lock)
         self.commits = GroupCommit(source, clock, counters, self.ready_writer, self._give_up)
         self.writer: LogWriter | None = None
-        self.is_deleted = self._unclean = False  # unclean: a writer was closed without writing all derived files
+        self.is_deleted = self._is_closed = self._unclean = False  # unclean: a writer was closed without all its derived files
         self._failure: str | None = None  # why no writer can be created
         self._inside: int | None = None  # the thread in `exclusively`
         self.on_ready: Callable[[], None] = lambda: None
         self.close_count = self._session = 0  # the session of the partition's lock in which others' changes were taken
         self.loaded = Loaded(FoundSegments.known([]))
-        self._state: LogState
+        self.state: LogState
         with self.locked():
             self._load()
             under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
@@ -137,6 +181,8 @@ class PartitionWriter:
         """Holds the log's lock, then the partition's. Restores both at the end, even after an interrupt."""
         began = self.clock.monotonic()
         with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered(began):
+            if self._is_closed:  # a caller that has this object is not always inside the log's gate
+                self._check_open()
             yield
 
     # ---- is the log unchanged? -----------------------------------------------------------------------------------------------
@@ -190,18 +236,20 @@ class PartitionWriter:
     @property
     def has_unsynced_records(self) -> bool:
         """Whether records, published or not, may be lost if the machine fails."""
-        return self._hides_records() or self._state.durable_offset < self._state.end_offset
+        return self._hides_records() or self.state.durable_offset < self.state.end_offset
 
     def _hides_records(self) -> bool:
         """Returns whether the loaded log has records that readers may not see yet, as after a crash or a failed sync."""
-        return self.writer is None and self._state.end_offset < self.loaded.next_offset
+        return self.writer is None and self.state.end_offset < self.loaded.next_offset
 
     def _set_state(self, state: LogState) -> None:
-        self._state = state
+        self.state = state
         self._publish(state)
 
     def ready_writer(self) -> LogWriter:
         """Returns a current writer. Under both locks."""
+        if self._is_closed:
+            self._check_open()
         if self._held.failure is not None:
             self._held.check_alive()  # raises
         self.take_changes()
@@ -242,7 +290,7 @@ class PartitionWriter:
         if self._failure is not None:
             raise ClosedError(self._failure, path=self.source.directory)
         try:
-            return LogWriter(self.source, self.loaded, self._state, self._set_state, self.clock, self.counters)
+            return LogWriter(self.source, self.loaded, self.state, self._set_state, self.clock, self.counters)
         except StorageFailedError as error:
             if not error.passes:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
@@ -293,7 +341,7 @@ class PartitionWriter:
         return self.writer is None
 
     def _close_idle_writer_if_free(self) -> None:
-        if self.writer is None or self.writer.failure is not None:
+        if self._is_closed or self.writer is None or self.writer.failure is not None:
             return
         with self._partition_lock.entered_if_free() as free:
             if free:
@@ -323,7 +371,7 @@ class PartitionWriter:
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """Holds both locks, for a thread that reads, decides and appends."""
-        with self.locked():
+        with self.locked(), _EXCLUSIVE.lock:
             outer, self._inside = self._inside, threading.get_ident()
             try:
                 yield
@@ -335,18 +383,11 @@ class PartitionWriter:
         commits, me = self.commits, threading.get_ident()
         is_inside = me in commits.requests.inside and commits.requests.has_called()
         if is_inside or (commits.appending and held_by_me(self.lock)):
-            message = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts"
-            advice = "it cannot append to the same log: append after that call"
-            raise IllegalStateError(f"{message} {advice}", path=self.source.directory)
+            raise _interrupting(self.source.directory)
         if self._inside != me:
             return append_in_turn(commits.requests, request, self.lock, commits.commit)
         commits.commit([request])
         return request.result()
-
-    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """Returns a producer's next sequence in an epoch; None if the log has no batch of it."""
-        with self.current() as writer:
-            return writer.producers.next_sequence(producer_id, epoch)
 
     # ---- changes of segments ---------------------------------------------------------------------------------------------------
 
@@ -361,17 +402,16 @@ class PartitionWriter:
     def changing(self) -> Iterator[LogWriter]:
         """Yields a writer for a change of segments. A failure during the change ends all writing, as a failed sync does."""
         with self.current() as writer:
+            before = _first_known(self.state)
             try:
                 with self.noticing():
                     yield writer
             except StorageFailedError as error:
                 writer.break_off(error, "a change of its segments failed")
                 raise
-            self.loaded.segments = FoundSegments.known(self._state.segments.values())  # removed segments can be closed
-
-    def known_state(self) -> LogState:
-        """Returns the log as this process knows it. Takes no lock."""
-        return self._state
+            self.loaded.segments = FoundSegments.known(self.state.segments.values())  # removed segments can be closed
+            if self.writer is writer and _lacks_transactions(writer, before):
+                self._load()
 
     @contextmanager
     def inspecting(self) -> Iterator[LogState]:
@@ -379,7 +419,7 @@ class PartitionWriter:
         with self.locked():
             self._agree()
             self.take_changes()
-            yield self._state
+            yield self.state
 
     def sweep(self) -> None:
         """Removes the files of deleted segments that no reader uses any more: the call that deleted them was one until now."""
@@ -405,10 +445,11 @@ class PartitionWriter:
                 with self._partition_lock.entered(), self.noticing():
                     return self._close_writer(self.writer)
             except StorageFailedError as error:
-                if not error.passes or self._state.durable_offset < self._state.end_offset:
+                if not error.passes or self.state.durable_offset < self.state.end_offset:
                     raise
                 return False  # only derived files found no room: the next opening builds them again
             finally:
+                self._is_closed = True
                 self._context.writers.closed(self)
                 self.pending_deletions.sweep(all_of_them=True)
                 if self.writer is not None:

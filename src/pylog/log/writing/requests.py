@@ -297,7 +297,7 @@ def _next_begin(began: float, ended: float) -> float:
     return ended + min(0.1 * took, limits.LONGEST_GIVING_WAY_S) if took >= limits.SLOW_COMMIT_S else 0.0
 
 
-class Group(msgspec.Struct, frozen=True):
+class RequestGroup(msgspec.Struct, frozen=True):
     """Requests that are committed together.
 
     Attributes:
@@ -326,22 +326,24 @@ class Group(msgspec.Struct, frozen=True):
                 request.refuse(error)
 
 
-def grouped(requests: Sequence[Request], end_offset: int) -> Group:
+def grouped(requests: Sequence[Request], end_offset: int) -> RequestGroup:
     """Returns a group whose first record gets `end_offset`."""
     if len(requests) == 1:
-        return Group([(requests[0], end_offset)], requests[0].level, requests[0].size)
+        return RequestGroup([(requests[0], end_offset)], requests[0].level, requests[0].size)
     placed = []
     for request in requests:
         placed.append((request, end_offset))
         end_offset += request.count
-    return Group(placed, max((request.level for request in requests), key=_strength), sum(request.size for request in requests))
+    return RequestGroup(
+        placed, max((request.level for request in requests), key=_strength), sum(request.size for request in requests)
+    )
 
 
 def _strength(level: Durability) -> tuple[int, int]:
     return ("OS", "INTERVAL", "SYNC").index(level.name), -(level.interval_ms or 0)
 
 
-def encoded_group(group: Group, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
+def encoded_group(group: RequestGroup, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
     """Yields the batches of all requests, with consecutive offsets. With `now_ms`, sets that LogAppendTime."""
     if len(group.requests) > 1:
         return _encoded_together(group, leader_epoch, now_ms)
@@ -351,7 +353,7 @@ def encoded_group(group: Group, leader_epoch: int, now_ms: int | None) -> Iterab
     return request.encoder.encode(request.pieces[0], offset, leader_epoch, request.producer, whole=request.whole)
 
 
-def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
+def _encoded_together(group: RequestGroup, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
     """Yields the batches of several requests; small neighbours share batches."""
     together: list[Piece] = []
     for at, (request, first_offset) in enumerate(group.requests):

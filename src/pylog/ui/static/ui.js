@@ -45,6 +45,7 @@ const ROWS = 200;
 const TURN_MS = 500;
 const tail = document.querySelector("#tail");
 const pace = document.querySelector("#pace");
+let again = "";
 
 function addRows(found) {
   const made = found.querySelectorAll("tbody tr");
@@ -66,7 +67,9 @@ function show(found) {
   const passed = Number(found.dataset.passed);
   const added = addRows(found);
   const more = passed ? `; ${passed.toLocaleString("en")} more have passed` : "";
-  pace.textContent = added || passed ? `Live: ${added} new${more}` : "Live: waiting for records";
+  again = found.dataset.again || again;  // it stays on the page, as the rows do
+  const live = added || passed ? `Live: ${added} new${more}` : "Live: waiting for records";
+  pace.textContent = again ? `${live}. ${again}` : live;
 }
 
 async function follow() {
@@ -77,7 +80,7 @@ async function follow() {
     } else if (found) {
       show(found);
     } else {
-      pace.textContent = "The window has too much to do, and tries again.";
+      pace.textContent = "No answer about this topic: it was deleted, or the window has too much to do. It tries again.";
     }
   } catch {
     pace.textContent = "The window does not answer.";
