@@ -10,6 +10,7 @@ import pytest
 
 import pylog
 from pylog.spark import PylogDataSource, register
+from support.spark.sessions import make_active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +42,12 @@ def frame(session: SparkSession, shop: Path) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def sessions(spark: SparkSession) -> Iterator[tuple[SparkSession, SparkSession]]:
-    """A plain session, and the suite's own with push-down, until the tests of this file are done."""
+    """A plain session, and the suite's own with push-down, until the tests of this file are done.
+
+    Spark plans `frame.rdd` with the settings of the active session; an earlier test may have made another session active.
+    """
     plain = spark.newSession()
+    make_active(spark)
     register(spark)
     zone = spark.conf.get("spark.sql.session.timeZone")
     for session in (plain, spark):

@@ -27,3 +27,8 @@ def quiet_session(master: str, name: str, directory: Path, options: Mapping[str,
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def make_active(session: SparkSession) -> None:
+    """Makes a session the active one: the session whose settings Spark uses for work that names none."""
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[union-attr, operator]
