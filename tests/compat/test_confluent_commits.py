@@ -99,7 +99,7 @@ def test_a_failed_automatic_commit_is_reported_with_its_error(server: dict[str, 
 
 
 def test_topics_can_be_subscribed_to_by_a_regular_expression(server: dict[str, str]) -> None:
-    consumer, _ = filled(server)
+    consumer, _ = filled(server, **{"allow.auto.create.topics": True})
     consumer.subscribe(["^ord.*", "audit"])
     message = consumer.poll(10)
     assert message is not None

@@ -1,4 +1,4 @@
-"""The names of confluent-kafka that programs with transactions use, on a pylog store.
+"""The names of confluent-kafka's producer and consumer, on a pylog store.
 
     from pylog.compat.confluent import Consumer, KafkaError, Producer, TopicPartition
 

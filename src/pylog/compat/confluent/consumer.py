@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from pylog.clock import SystemClock
 from pylog.compat.clusters import CLUSTERS
+from pylog.compat.confluent.assignment import Assignment, partitions_of
 from pylog.compat.confluent.commits import Commits
 from pylog.compat.confluent.configuration import Given, refused, text
 from pylog.compat.confluent.contradictions import check_consumer
 from pylog.compat.confluent.errors import KafkaError, Translating
-from pylog.compat.confluent.structs import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message, TopicPartition, message_of
+from pylog.compat.confluent.metadata import Lookups
+from pylog.compat.confluent.structs import OFFSET_INVALID, Message, TopicPartition, message_of
 from pylog.compat.kafka.consumer_options import heartbeat_of
-from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
-from pylog.record.types import TopicPartition as NativePartition
 
-OnRebalance = Callable[["Consumer", list[TopicPartition]], object]
 _CLOCK: Final = SystemClock()
 _STEP_S: Final = 0.1  # between two checks for the end of a partition
 _RESETS: Final = {
@@ -30,7 +28,7 @@ _RESETS: Final = {
 _MOST_MESSAGES: Final = 1_000_000  # of one call of `consume`
 
 
-class Consumer:
+class Consumer(Assignment, Lookups):
     """Reads records, alone or as a member of a group.
 
     The default of `isolation.level` is `read_committed`, as in librdkafka. `on_commit` is called by `poll`, `consume` and `close`
@@ -49,6 +47,7 @@ class Consumer:
         options = _native_options(given)
         if options["group_id"] is None:
             raise refused("a consumer needs the option group.id")
+        self._creates_topics = given.take("allow.auto.create.topics", False)
         self._tells_ends = given.take("enable.partition.eof", False)
         interval_ms = given.take("auto.commit.interval.ms", 5_000) if given.take("enable.auto.commit", True) else None
         on_commit, stores = given.take("on_commit"), given.take("enable.auto.offset.store", True)
@@ -59,89 +58,12 @@ class Consumer:
             self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.consumer(**options)
         self._commits = Commits(self._native, on_commit, interval_ms, stores=stores)
-        self._positions: dict[NativePartition, int] = {}
-        self._ended: set[NativePartition] = set()  # whose ends were reported
-        self._is_subscribed = False
         self._is_closed = False
+        self._begin_assignment()
 
-    # ---- partitions ----------------------------------------------------------------------------------------------------------
-
-    def subscribe(
-        self,
-        topics: Sequence[str],
-        on_assign: OnRebalance | None = None,
-        on_revoke: OnRebalance | None = None,
-        on_lost: OnRebalance | None = None,
-    ) -> None:
-        """Joins the group, which shares the partitions of topics among its members.
-
-        Args:
-            topics: names. Missing ones are created if that is allowed. One that begins with `^` is a regular expression.
-            on_assign, on_revoke, on_lost: called with this consumer and a list of partitions.
-
-        Raises:
-            KafkaException: a name is wrong. TypeError: they are no list of names, or a callback cannot be called.
-        """
-        _check_topics(topics)
-        for name, call in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
-            if call is not None and not callable(call):
-                raise TypeError(f"{name}={call!r} cannot be called")
-        listener = _Listener(self, self._give_up, on_assign, on_revoke, on_lost)
-        with Translating():
-            if any(topic.startswith("^") for topic in topics):
-                self._native.subscribe(pattern=_pattern(topics), listener=listener)
-            else:
-                for topic in topics:
-                    self._cluster.create_on_demand(topic, allowed=True)
-                self._native.subscribe(list(topics), listener=listener)
-        self._is_subscribed = True
-
-    def _give_up(self, partitions: Sequence[NativePartition], *, is_lost: bool) -> None:
-        if not is_lost:
-            self._commits.before_leaving(partitions)
-        for each in partitions:
-            self._positions.pop(each, None)
-            self._ended.discard(each)
-            self._commits.forget(each)
-
-    def unsubscribe(self) -> None:
-        """Leaves the group."""
-        with Translating():
-            self._leave_assigned()
-            self._native.unsubscribe()
-        self._is_subscribed = False
-
-    def _leave_assigned(self) -> None:
-        """Releases partitions that the program assigned. For those of a group, its listener does that."""
-        if not self._is_subscribed:
-            self._give_up(sorted(self._native.assignment()), is_lost=False)
-
-    def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads some partitions, without a group's rebalances.
-
-        Args:
-            partitions: each begins at its offset, else at the group's committed offset, else by `auto.offset.reset`.
-
-        Raises:
-            KafkaException: a partition does not exist.
-        """
-        with Translating():
-            for each in partitions:
-                self._cluster.create_on_demand(each.topic, allowed=True)
-            self._leave_assigned()
-            self._native.assign([each.native for each in partitions])
-            for each in partitions:
-                if each.offset >= 0 or each.offset in (OFFSET_BEGINNING, OFFSET_END):
-                    self._seek(each)
-
-    def unassign(self) -> None:
-        """Reads no partitions any more."""
-        self.assign([])
-
-    def assignment(self) -> list[TopicPartition]:
-        """Returns the partitions that are read."""
-        with Translating():
-            return [TopicPartition(*each) for each in sorted(self._native.assignment())]
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the consumer is closed; create another one")
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
@@ -185,6 +107,10 @@ class Consumer:
 
     def _read(self, wait: float, num_messages: int) -> list[Message]:
         """Returns the next records, or an end; what is there after a wait of some seconds."""
+        if self._missing:
+            self._find_missing()
+        if self._failures:
+            return [self._failures.popleft()]
         if not (self._is_subscribed or self._native.assignment()):
             _CLOCK.sleep(wait)
             return []
@@ -216,49 +142,6 @@ class Consumer:
             partitions: the partitions.
         """
         return [TopicPartition(*each.native, self._positions.get(each.native, OFFSET_INVALID)) for each in partitions]
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Continues at the offset of `partition`.
-
-        Args:
-            partition: a partition that is read.
-
-        Raises:
-            KafkaException: it is not read.
-        """
-        with Translating():
-            self._seek(partition)
-
-    def _seek(self, partition: TopicPartition) -> None:
-        if partition.offset == OFFSET_BEGINNING:
-            self._native.seek_to_beginning(partition.native)
-        elif partition.offset == OFFSET_END:
-            self._native.seek_to_end(partition.native)
-        else:
-            self._native.seek(partition.native, partition.offset)
-        self._ended.discard(partition.native)
-        self._positions.pop(partition.native, None)
-
-    def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Returns no records of some partitions until `resume`."""
-        with Translating():
-            self._native.pause(*(each.native for each in partitions))
-
-    def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Returns records of paused partitions again."""
-        with Translating():
-            self._native.resume(*(each.native for each in partitions))
-
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1, cached: bool = False) -> tuple[int, int]:  # noqa: ARG002
-        """Returns the log start and the end of a partition.
-
-        Args:
-            partition: the partition.
-            timeout, cached: accepted and not needed.
-        """
-        with Translating():
-            low = self._native.beginning_offsets([partition.native])[partition.native]
-            return low, self._native.end_offsets([partition.native])[partition.native]
 
     # ---- committed offsets ---------------------------------------------------------------------------------------------------
 
@@ -336,47 +219,6 @@ class Consumer:
         self.close()
 
 
-class _Listener(ConsumerRebalanceListener):
-    """Passes rebalances on to the program's callbacks."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        give_up: Callable[..., object],
-        assigned: OnRebalance | None,
-        revoked: OnRebalance | None,
-        lost: OnRebalance | None,
-    ) -> None:
-        self._consumer = consumer
-        self._give_up = give_up
-        self._assigned = assigned
-        self._revoked = revoked
-        self._lost = lost or revoked
-
-    def on_partitions_assigned(self, partitions: Iterable[NativePartition]) -> None:
-        """Calls `on_assign`."""
-        self._call(self._assigned, partitions)
-
-    def on_partitions_revoked(self, partitions: Iterable[NativePartition]) -> None:
-        """Calls `on_revoke`, then commits what was stored."""
-        self._end(partitions, self._revoked, is_lost=False)
-
-    def on_partitions_lost(self, partitions: Iterable[NativePartition]) -> None:
-        """Calls `on_lost`, else `on_revoke`."""
-        self._end(partitions, self._lost, is_lost=True)
-
-    def _end(self, partitions: Iterable[NativePartition], call: OnRebalance | None, *, is_lost: bool) -> None:
-        ended = sorted(partitions)
-        try:
-            self._call(call, ended)
-        finally:
-            self._give_up(ended, is_lost=is_lost)
-
-    def _call(self, call: OnRebalance | None, partitions: Iterable[NativePartition]) -> None:
-        if call is not None:
-            call(self._consumer, [TopicPartition(*each) for each in sorted(partitions)])
-
-
 def _native_options(given: Given) -> dict[str, Any]:
     """Returns the options of pylog's consumer. It commits nothing by itself: `Commits` does."""
     options: dict[str, Any] = {
@@ -395,29 +237,11 @@ def _native_options(given: Given) -> dict[str, Any]:
     return options
 
 
-def _check_topics(topics: Any) -> None:
-    if not isinstance(topics, list | tuple) or not all(isinstance(each, str) for each in topics):
-        raise TypeError(f"topics={topics!r} is not a list of names")
-    if not topics:
-        raise refused("topics is empty; unsubscribe() ends a subscription")
-
-
-def _pattern(topics: Iterable[str]) -> str:
-    """Returns a regular expression for names, and for expressions that begin with `^`."""
-    return "|".join(f"(?:{each})" if each.startswith("^") else f"{re.escape(each)}$" for each in topics)
-
-
 def _offsets_of(message: Message | None, offsets: Iterable[TopicPartition] | None) -> list[TopicPartition] | None:
     if message is not None and offsets is not None:
         raise ValueError("give a message or offsets, not both")
     if message is None:
-        return None if offsets is None else _partitions(offsets)
+        return None if offsets is None else partitions_of(offsets)
     if not isinstance(message, Message):
         raise TypeError(f"message={message!r} is not a Message")
-    return [TopicPartition(message.topic(), message.partition(), (message.offset() or 0) + 1)]
-
-
-def _partitions(given: Any) -> list[TopicPartition]:
-    if not isinstance(given, list | tuple) or not all(isinstance(each, TopicPartition) for each in given):
-        raise TypeError(f"{given!r} is not a list of TopicPartition")
-    return list(given)
+    return [TopicPartition(str(message.topic()), message.partition() or 0, (message.offset() or 0) + 1)]

@@ -7,9 +7,11 @@ from types import TracebackType
 from typing import Any, Final
 
 from pylog import errors as native
+from pylog.compat.confluent.codes import NAMES, Codes
+from pylog.compat.kafka import errors as answers
 
 
-class KafkaError:
+class KafkaError(Codes):
     """One error: a code, a message, and what the program should do.
 
     Args:
@@ -24,30 +26,6 @@ class KafkaError:
     (True, '_FENCED', True, False)
     """
 
-    _FAIL = -196
-    _PARTITION_EOF = -191
-    _UNKNOWN_PARTITION = -190
-    _UNKNOWN_TOPIC = -188
-    _INVALID_ARG = -186
-    _TIMED_OUT = -185
-    _STATE = -172
-    _NO_OFFSET = -168
-    _PURGE_QUEUE = -152
-    _FATAL = -150
-    _FENCED = -144
-    UNKNOWN = -1
-    OFFSET_OUT_OF_RANGE = 1
-    UNKNOWN_TOPIC_OR_PART = 3
-    MSG_SIZE_TOO_LARGE = 10
-    ILLEGAL_GENERATION = 22
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_TRANSACTION_TIMEOUT = 50
-    KAFKA_STORAGE_ERROR = 56
-    NON_EMPTY_GROUP = 68
-    INVALID_RECORD = 87
-    TRANSACTION_ABORTABLE = 120
-
     def __init__(
         self, code: int, reason: builtins.str = "", fatal: bool = False, retriable: bool = False, txn_requires_abort: bool = False
     ) -> None:
@@ -61,7 +39,7 @@ class KafkaError:
 
     def name(self) -> builtins.str:
         """Returns the name of the number."""
-        return next((name for name, number in vars(KafkaError).items() if number == self._code), f"{self._code}")
+        return NAMES.get(self._code, f"ERR_{self._code}?")
 
     def str(self) -> builtins.str:
         """Returns the message."""
@@ -98,6 +76,13 @@ _CODES: Final[tuple[tuple[type[native.PylogError], int], ...]] = (  # the first 
     (native.ProducerFencedError, KafkaError._FENCED),
     (native.FencedMemberError, KafkaError.ILLEGAL_GENERATION),
     (native.NonEmptyGroupError, KafkaError.NON_EMPTY_GROUP),
+    (native.GroupIdNotFoundError, KafkaError.GROUP_ID_NOT_FOUND),
+    (native.GroupSubscribedToTopicError, KafkaError.GROUP_SUBSCRIBED_TO_TOPIC),
+    (native.NoOffsetForPartitionError, KafkaError._AUTO_OFFSET_RESET),
+    (native.TopicAlreadyExistsError, KafkaError.TOPIC_ALREADY_EXISTS),
+    (native.InvalidTopicError, KafkaError.TOPIC_EXCEPTION),
+    (native.ReadOnlyError, KafkaError.TOPIC_AUTHORIZATION_FAILED),
+    (native.CorruptionError, KafkaError.INVALID_MSG),
     (native.TransactionAbortedError, KafkaError.TRANSACTION_ABORTABLE),
     (native.InvalidTransactionStateError, KafkaError._STATE),
     (native.RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
@@ -127,6 +112,18 @@ def error_of(error: BaseException, *, in_transaction: bool = False) -> KafkaErro
     fatal = isinstance(error, _FATAL)
     passes = code == KafkaError._TIMED_OUT and not in_transaction
     return KafkaError(code, str(error), fatal, passes, in_transaction and not fatal and not isinstance(error, _NOT_ABORTABLE))
+
+
+def answered(error: Exception) -> KafkaError:
+    """Returns the error for one of kafka-python's layer, which has Kafka's number if a broker answers so.
+
+    Args:
+        error: an error of `pylog.compat.kafka.errors`, or one of pylog's.
+    """
+    code = getattr(error, "errno", None)
+    if isinstance(error, answers.KafkaError) and code is not None:
+        return KafkaError(code, " ".join(map(str, error.args)), retriable=bool(error.retriable))
+    return error_of(error.__cause__ if isinstance(error.__cause__, native.PylogError) else error)
 
 
 class Translating:

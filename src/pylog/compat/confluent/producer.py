@@ -10,7 +10,8 @@ from pylog.clock import SystemClock
 from pylog.compat.clusters import CLUSTERS, too_long_for_a_transaction
 from pylog.compat.confluent.configuration import Given, text
 from pylog.compat.confluent.contradictions import check_producer
-from pylog.compat.confluent.errors import KafkaError, Translating, error_of, failed
+from pylog.compat.confluent.errors import KafkaError, KafkaException, Translating, error_of, failed
+from pylog.compat.confluent.metadata import Lookups
 from pylog.compat.confluent.structs import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 from pylog.config import Durability
 from pylog.errors import PylogError, PylogTimeoutError, UnknownTopicOrPartitionError
@@ -37,7 +38,7 @@ class _Sent(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-class Producer:
+class Producer(Lookups):
     """Appends records, in transactions if it has a `transactional.id`.
 
     Keys go to the partitions that Kafka's Java client chooses. librdkafka's default partitioner chooses others.
@@ -62,6 +63,11 @@ class Producer:
             self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.producer(**options)
         self._sent: deque[_Sent] = deque()
+        self._is_closed = False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the producer is closed; create another one")
 
     def produce(
         self,
@@ -97,6 +103,46 @@ class Producer:
                     raise
                 future = self._native.send(*record)
         self._sent.append(_Sent(future, on_delivery or callback or self._on_delivery, topic, record[2], record[1], pairs))
+
+    def produce_batch(
+        self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: OnDelivery | None = None
+    ) -> int:
+        """Accepts several records without headers.
+
+        Args:
+            topic: the topic.
+            messages: dicts with `value`, `key`, `partition`, `timestamp` and `callback`, each of them optional. One that is not
+                accepted gets its error as `_error`.
+            partition: for those without one.
+            on_delivery: for those without a `callback`.
+
+        Returns:
+            How many were accepted.
+
+        Raises:
+            TypeError: a message has a wrong type; nothing was accepted.
+        """
+        if not isinstance(messages, list):
+            raise TypeError("messages must be a list")
+        for number, each in enumerate(messages):
+            _check_message(number, each)
+        accepted = 0
+        for each in messages:
+            target, call = each.get("partition", partition), each.get("callback") or on_delivery
+            try:
+                self.produce(topic, each.get("value"), each.get("key"), target, call, each.get("timestamp") or 0)
+            except KafkaException as error:
+                each["_error"] = error.args[0]
+            else:
+                accepted += 1
+        return accepted
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Does nothing: an accepted record is on its way to the log, and cannot be taken back.
+
+        Args:
+            in_queue, in_flight, blocking: accepted and not used.
+        """
 
     def poll(self, timeout: float = 0) -> int:
         """Reports deliveries. Returns how many.
@@ -214,11 +260,20 @@ class Producer:
             self._native.abort_transaction()
         self._report()
 
-    def close(self) -> None:
-        """Appends what was sent, and closes the producer. An open transaction is aborted."""
+    def close(self, timeout: float = -1) -> bool:  # noqa: ARG002
+        """Appends what was sent, and closes the producer. An open transaction is aborted.
+
+        Args:
+            timeout: accepted and not needed.
+
+        Returns:
+            True.
+        """
+        self._is_closed = True
         with Translating():
             self._native.close()
         self._report()
+        return True
 
 
 def _native_options(given: Given) -> dict[str, Any]:
@@ -232,6 +287,15 @@ def _native_options(given: Given) -> dict[str, Any]:
             raise failed(KafkaError.INVALID_TRANSACTION_TIMEOUT, wrong)
         options |= {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     return options
+
+
+def _check_message(number: int, given: Any) -> None:
+    """Raises TypeError for a message of `produce_batch` that is none."""
+    if not isinstance(given, dict):
+        raise TypeError(f"the message at index {number} must be a dict")
+    for name in ("value", "key"):
+        if not isinstance(given.get(name), bytes | str | None):
+            raise TypeError(f"the {name} of the message at index {number} must be bytes or text")
 
 
 def _bytes(given: Any) -> bytes | None:

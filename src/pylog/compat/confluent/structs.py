@@ -68,44 +68,50 @@ class TopicPartition:
 
 
 class Message:
-    """A record that was read or appended, or the end of a partition.
+    """A record that was read or appended, or an error in the place of one, such as the end of a partition.
 
     Args:
         topic, partition, offset: the record's topic, partition and offset.
         key, value, headers: the record's.
-        timestamp: kind and milliseconds.
         error: None for a record.
+        timestamp: kind and milliseconds.
+        latency, leader_epoch: kept and not used.
     """
 
     def __init__(
         self,
-        topic: str,
-        partition: int,
-        offset: int | None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
         key: Any = None,
         value: Any = None,
         headers: list[tuple[str, bytes | None]] | None = None,
-        timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, -1),
         error: KafkaError | None = None,
+        timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, 0),
+        latency: float | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
-        self._at = topic, partition, offset
+        self._topic = topic
+        self._at = partition, offset
         self._key = key
         self._value = value
         self._headers = headers or None
         self._timestamp = timestamp
         self._error = error
+        self._latency = latency
+        self._leader_epoch = leader_epoch
 
-    def topic(self) -> str:
+    def topic(self) -> str | None:
         """Returns the topic."""
-        return self._at[0]
+        return self._topic
 
-    def partition(self) -> int:
+    def partition(self) -> int | None:
         """Returns the number of the partition."""
-        return self._at[1]
+        return self._at[0]
 
     def offset(self) -> int | None:
         """Returns the offset; None if the record was not appended."""
-        return self._at[2]
+        return self._at[1]
 
     def key(self) -> Any:
         """Returns the key."""
@@ -123,9 +129,33 @@ class Message:
         """Returns the kind of the timestamp, and milliseconds since 1970."""
         return self._timestamp
 
+    def latency(self) -> float | None:
+        """Returns what was given: this layer does not measure it."""
+        return self._latency
+
     def leader_epoch(self) -> int | None:
-        """Returns None: pylog does not have it here."""
-        return None
+        """Returns what was given: pylog does not have it here."""
+        return self._leader_epoch
+
+    def set_topic(self, topic: str) -> None:
+        """Replaces the topic."""
+        self._topic = topic
+
+    def set_key(self, key: Any) -> None:
+        """Replaces the key, as a deserializer does."""
+        self._key = key
+
+    def set_value(self, value: Any) -> None:
+        """Replaces the value, as a deserializer does."""
+        self._value = value
+
+    def set_headers(self, headers: list[tuple[str, bytes | None]] | None) -> None:
+        """Replaces the headers."""
+        self._headers = headers
+
+    def set_error(self, error: KafkaError | None) -> None:
+        """Replaces the error."""
+        self._error = error
 
     def error(self) -> KafkaError | None:
         """Returns why this is no record; None if it is one."""
@@ -138,4 +168,4 @@ class Message:
 def message_of(partition: NativePartition, record: Record[Any, Any]) -> Message:
     """Returns a record that was read."""
     stamp = (TIMESTAMP_CREATE_TIME, record.timestamp) if record.timestamp >= 0 else (TIMESTAMP_NOT_AVAILABLE, -1)
-    return Message(*partition, record.offset, record.key, record.value, list(record.headers), stamp)
+    return Message(*partition, record.offset, record.key, record.value, list(record.headers), timestamp=stamp)
