@@ -2,8 +2,8 @@
 
 `.lock` is Kafka's. pylog holds it shared, so a broker cannot start and other pylog processes can. All other locks are bytes of
 `pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (with `exclusive`, all bytes),
-two for each partition, chosen by a hash of its directory's name, and one for each owner of transactions. Each byte except those
-of owners also has a mutex, because threads share the descriptor.
+four for each partition and one for each streaming query, chosen by hashes of names, and one for each owner of transactions. Each
+byte except those of owners also has a mutex, because threads share the descriptor.
 
 Locks do not expire; waiting for one does. No thread holds the locks of two partitions. The lock of a streaming query is
 outermost, the root's is innermost, and no user code runs under any of them.
