@@ -251,10 +251,13 @@ class LogManager:
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
-        """Returns a partition, opened on its first use."""
+        """Returns a partition's log as it is now, opened on its first use. Cost of later calls: one small read.
+
+        The read is for topics that another process creates again. `known_log` is without it.
+        """
         self.gate.check()
         known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
-        if known is not None and not known.must_reopen:  # the frequent case: no further check
+        if known is not None and not known.was_deleted():  # the frequent case: no further check
             return known
         key = self._partition(topic, partition)
         if not self.writable:
@@ -268,7 +271,7 @@ class LogManager:
                 return known
             if known is not None:
                 self._logs.close_deleted(key)
-            self._complete(key)
+            _complete(self.root, key)
             known = self._logs[key] = self._opener.open(key)
         self.full_disk.complete_reserve()  # loading removes what a dead process left
         if known.known.first_unstable_offset is not None:
@@ -276,7 +279,10 @@ class LogManager:
         return known
 
     def known_log(self, partition: TopicPartition) -> PartitionLog:
-        """Returns the log of a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
+        """Returns the log of a partition whose name and number were checked. Cost: one look-up, if the log is open already.
+
+        Another process may have deleted the topic since: the log's own calls then raise UnknownTopicOrPartitionError.
+        """
         known = self._logs.get(partition)
         if known is None or known.is_deleted or self.gate.is_shut:
             return self.log(*partition)
@@ -304,13 +310,6 @@ class LogManager:
         with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self.root.changes.complete(key)
-
-    def _complete(self, key: TopicPartition) -> None:
-        """Writes a missing `partition.metadata`, if the directory's creator was not a broker and died before it wrote it."""
-        if self.root.changes.is_half_made(key):
-            with suppress(PylogError):  # optional: the next attempt may succeed
-                self.root.leave_clean_state()
-                self.root.changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing."""
@@ -426,11 +425,19 @@ def _ends(manager: LogManager, partition: TopicPartition, log_start: int | None,
         if key not in manager._logs:
             seen = usual_outline(manager.fs, join(manager.path, directory_name(key)), log_start, recovered, ours=ours)
         if seen is None:
-            state = current_log(manager, *key).snapshot()
+            state = manager.log(*key).snapshot()
             return state.start_offset, state.end_offset
     except UnknownTopicOrPartitionError:
         return None
     return seen.outline.start_offset, seen.outline.end_offset
+
+
+def _complete(root: RootDirectory, key: TopicPartition) -> None:
+    """Writes a missing `partition.metadata`, if the directory's creator was not a broker and died before it wrote it."""
+    if root.changes.is_half_made(key):
+        with suppress(PylogError):  # optional: the next attempt may succeed
+            root.leave_clean_state()
+            root.changes.complete(key)
 
 
 def _nothing() -> None:
@@ -472,9 +479,3 @@ def _has_records(manager: LogManager, topic: Topic) -> bool:
         except PylogError:  # it may
             return True
     return False
-
-
-def current_log(manager: LogManager, topic: str, partition: int) -> PartitionLog:
-    """Returns a partition as it is now: another process may have made the topic again. Cost: one small read."""
-    known = manager.log(topic, partition)
-    return manager.log(topic, partition) if manager.writable and known.was_deleted() else known

@@ -17,7 +17,7 @@ from pylog.log.checking.verification import Progress
 from pylog.log.log import Log, log_over
 from pylog.log.recovery.archive_tier import ArchiveNotes, Tier
 from pylog.log.recovery.tier import is_brokers
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.monitoring.measured import Measures
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.store import offset_store
@@ -71,7 +71,7 @@ class StoreParts:
 
     def log(self, topic: str, partition: int) -> Log:
         """See `Store.log`."""
-        opened = current_log(self.manager, topic, partition)
+        opened = self.manager.log(topic, partition)
         if not self.manager.writable:
             return log_over(opened)
         known = opened.public
@@ -164,7 +164,7 @@ class _LazyTiers:
         tier = None if known is None else known.tier(key)
         if tier is None:
             return 0
-        log = current_log(self._manager, *key)
+        log = self._manager.log(*key)
         return TieredPartition(self._manager, log, tier, log.config).tick(now_ms)
 
     def leave(self, now_ms: int) -> None:

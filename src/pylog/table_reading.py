@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pylog.arguments import items_of
 from pylog.errors import InvalidArgumentError
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.open_clients import OpenClients
 from pylog.record.decoder import DEFAULT_COLUMNS, schema_of
 from pylog.snapshot import Snapshot
@@ -64,7 +64,7 @@ class TopicScan:
         )
         known = manager.topic(topic)
         numbers = known.partition_ids if partition is None else (partition,)
-        logs = [(number, current_log(manager, topic, number)) for number in numbers]
+        logs = [(number, manager.log(topic, number)) for number in numbers]
         self._scans = [
             (number, log.scan(start, end, columns=of_log, isolation_level=isolation_level, snapshot=snapshot))
             for number, log in logs

@@ -14,7 +14,7 @@ from pylog.log.maintenance.cleaner import clean, clean_due
 from pylog.log.maintenance.cleaning_round import Compaction, Task
 from pylog.log.maintenance.throttler import Throttle
 from pylog.log.maintenance.trimming import Retained
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.options import Committed, StoreOptions
 from pylog.record.buffers import APPENDS
 from pylog.record.types import TopicPartition
@@ -150,7 +150,7 @@ class Upkeep:
 
     def _retain(self, key: TopicPartition, now_ms: int, *, dry_run: bool) -> Retained:
         """Applies retention to one partition, or plans it. The group is asked first: no thread holds two partitions' locks."""
-        log = current_log(self._manager, *key)
+        log = self._manager.log(*key)
         while True:
             group = log.config.retention_group
             committed = None if group is None else self._committed(group, key)

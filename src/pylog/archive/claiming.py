@@ -21,7 +21,7 @@ from pylog.archive.plan import plan_of
 from pylog.archive.settings import ArchiveSettings
 from pylog.errors import IllegalStateError
 from pylog.log.partition_log import PartitionLog
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import ArchivedTopic, Manifest, StoreManifest, encode
 from pylog.objects.objects import ObjectStore, check_creates_once
@@ -47,9 +47,7 @@ def partitions_of(manager: LogManager, topic: Topic) -> list[PartitionToArchive]
     """Returns the partitions of a topic. Opens their logs."""
     keys = [TopicPartition(topic.name, number) for number in topic.partition_ids]
     return [
-        PartitionToArchive(
-            topic, key, ArchivedPartition(topic.name, topic_id_of(topic), key.partition), current_log(manager, *key)
-        )
+        PartitionToArchive(topic, key, ArchivedPartition(topic.name, topic_id_of(topic), key.partition), manager.log(*key))
         for key in keys
     ]
 

@@ -23,7 +23,7 @@ from pylog.consumer.reading import CompletedFetch, PartitionReader
 from pylog.errors import ClosedError, PylogError, RecordDeserializationError, UnknownTopicOrPartitionError
 from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.record.arrays import numbers_of
 from pylog.record.records import RECORD_COLUMNS, RecordColumns, columns_of, records_in
 from pylog.record.types import Record, TopicPartition
@@ -333,8 +333,8 @@ class Logs:
         """
         known = self._known.get(partition)
         if known is None:
-            known = self._known[partition] = current_log(self._manager, *partition)
-        elif known.is_deleted or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
+            known = self._known[partition] = self._manager.log(*partition)
+        elif known.is_deleted or (self._manager.mode == "rw" and self._manager.known_log(partition) is not known):
             raise UnknownTopicOrPartitionError(
                 f"{name(partition)} was deleted and created again; seek to a position in the new one"
             )
@@ -369,6 +369,6 @@ class Logs:
         if self._manager.mode == "r":
             return not known.is_deleted
         try:
-            return self._manager.log(*partition) is known
+            return self._manager.known_log(partition) is known
         except UnknownTopicOrPartitionError:
             return False

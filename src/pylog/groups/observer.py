@@ -47,7 +47,7 @@ from pylog.groups.liveness import living_members
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.groups.state import topic_info
 from pylog.groups.unread import Budget, First, UnreadRecords, unread_segment
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import GroupView, OffsetManager
 from pylog.offsets.schema import OFFSETS_TOPIC, format_partition_key
 from pylog.record.types import OffsetAndMetadata, TopicPartition
@@ -145,7 +145,7 @@ class GroupObserver:
             else:
                 return found
         self._unread.pop(partition, None)
-        found = self._unread[partition] = UnreadRecords(current_log(self._manager, *partition))
+        found = self._unread[partition] = UnreadRecords(self._manager.log(*partition))
         return found
 
     # ---- groups --------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from pylog.producer.future import Outcome, by_route, key_of, route_of, settle
 from pylog.producer.numbering import Numbering
 from pylog.producer.route import Route
 from pylog.record.rows import Rows
-from pylog.record.types import Acknowledgement, BatchMetadata
+from pylog.record.types import Acknowledgement, BatchMetadata, TopicPartition
 
 LOGGER = logging.getLogger("pylog")
 
@@ -172,7 +172,7 @@ class Sender:
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
         """Returns the LogAppendTime, which the log has set."""
         with contextlib.suppress(PylogError):  # the records are in the log even if reading them fails
-            return self._manager.log(route.topic, partition).read(done.offsets.start).timestamp
+            return self._known_log(route, partition).read(done.offsets.start).timestamp
         return -1
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Sender:
         """Raises UnknownTopicOrPartitionError if a partition no longer exists, before anything is appended to the others."""
         for partition, _ in placed:
             try:
-                self._manager.log(route.topic, partition)
+                self._known_log(route, partition)
             except UnknownTopicOrPartitionError:
                 raise
             except PylogError:
@@ -259,7 +259,7 @@ class Sender:
             if self._buffer.abandoned:
                 raise ClosedError("the producer was closed before the record could be appended")
             try:
-                log = self._manager.log(route.topic, partition)
+                log = self._known_log(route, partition)
                 return self._append_to(log, rows, numbering)
             except OutOfOrderSequenceError:  # the log was truncated, or has expired the producer: it has no record of this batch
                 if numbering is None or numbering.next_batch().sequence == 0:
@@ -274,6 +274,9 @@ class Sender:
                 if not _may_pass(error, numbering) or self._clock.monotonic() >= deadline:
                     raise
                 self._clock.sleep(self._config.retry_backoff_ms / 1000)
+
+    def _known_log(self, route: Route, partition: int) -> PartitionLog:
+        return self._manager.known_log(TopicPartition(route.topic, partition))
 
     def _append_to(self, log: PartitionLog, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
         producer = None if numbering is None else numbering.next_batch()

@@ -20,7 +20,7 @@ from pylog.factory_made import FactoryMade
 from pylog.fs import join
 from pylog.log.producer_state import Producer
 from pylog.log.reading.lookup import name
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.record.types import OpenTransaction, TopicPartition
 from pylog.topics.topic import check_partition
 from pylog.transactions.described import STATES, OpenTransactionDescription, Owner, TransactionDescription, described
@@ -175,7 +175,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             manager = self._writing()
             done = manager.settle()
             for key in self._partitions(None, None):
-                log = current_log(self._manager, *key)
+                log = self._manager.log(*key)
                 if log.snapshot(committed=True).first_unstable_offset is not None:
                     done += manager.coordinator.sweep(log)
             return done
@@ -248,9 +248,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             for each in given:
                 self._check_hanging(each)
             return [
-                each
-                for each in given
-                if coordinator.abort_open(current_log(self._manager, *each.topic_partition), _transaction_of(each))
+                each for each in given if coordinator.abort_open(self._manager.log(*each.topic_partition), _transaction_of(each))
             ]
 
     def _check_hanging(self, given: OpenTransactionDescription) -> None:
@@ -303,7 +301,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         found: SeenProducers = []
         for key in partitions:
             with suppress(UnknownTopicOrPartitionError):  # not created yet, or just deleted
-                found += [(key, entry) for entry in current_log(self._manager, *key).open_producers()]
+                found += [(key, entry) for entry in self._manager.log(*key).open_producers()]
         return found
 
     def _judged(self, seen: SeenProducers) -> OpenTransactions:

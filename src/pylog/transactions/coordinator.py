@@ -25,7 +25,7 @@ from pylog.limits import MAX_PRODUCER_EPOCH
 from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.refitting import ChooseMarker, MarkerRequest
 from pylog.log.writing.undecided import open_producers_now
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.record.types import MarkerBatch, OpenTransaction, ProducerBatch, TopicPartition
 from pylog.topics.partitions import for_each_partition
 from pylog.transactions import deadlines, markers, states
@@ -177,7 +177,7 @@ class TransactionCoordinator:
 
         A `TransactionalBatch` counts once its marker follows. Any other one is all of its transaction, and decides it (5.4).
         """
-        log = current_log(self._manager, *partition)
+        log = self._manager.log(*partition)
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self.check_append, transactional_id, mine, partition)
 
@@ -292,7 +292,7 @@ class TransactionCoordinator:
             return _batch_of(markers.marker_for(prepared, None if found is None else found.epoch))
 
         with suppress(UnknownTopicOrPartitionError):  # the topic was deleted
-            self._append_marker(self._manager.log(*partition), prepared.producer_id, choose, coordinator_epoch, level)
+            self._append_marker(self._manager.known_log(partition), prepared.producer_id, choose, coordinator_epoch, level)
 
     def abort_orphan(self, log: PartitionLog, mine: ProducerIdAndEpoch) -> bool:
         """Aborts an older open transaction of the same producer in a partition (rule 4). Returns whether there was one."""

@@ -20,7 +20,7 @@ from pylog.errors import (
     TransactionAbortedError,
 )
 from pylog.log.options import limit_of
-from pylog.log_manager import LogManager, current_log
+from pylog.log_manager import LogManager
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import OffsetManager
 from pylog.offsets.pending import PendingCommit
@@ -233,7 +233,7 @@ class Incarnation:
 
     def append_alone(self, partition: TopicPartition, rows: Piece, compression: str | None, level: Durability) -> range:
         """Appends one batch that is no part of a transaction, and returns its offsets."""
-        log = current_log(self._manager, *partition)
+        log = self._manager.log(*partition)
         return log.append(self.clock.now_ms(), [rows], compression, level, atomic=True).offsets
 
     def prepare_commit(
@@ -303,7 +303,7 @@ class Incarnation:
         mine = ProducerIdAndEpoch(batch.producer_id, batch.epoch)
         check = partial(self._coordinator.check_append, self.transactional_id, mine, partition)
         with self._in_open_store():
-            log = self._manager.log(*partition)
+            log = self._manager.known_log(partition)
 
             def append() -> range:
                 end = log.known.end_offset

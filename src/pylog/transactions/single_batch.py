@@ -49,7 +49,7 @@ class SingleBatchTransactions:
         level = Durability.SYNC if begun.owner is None or begun.owner.is_synced else Durability.OS
         request = FencingRequest(self._clock.now_ms(), *begun.identity, self._topic.coordinator_epoch(name), level)
         with suppress(UnknownTopicOrPartitionError):  # the topic was deleted, and the batch with it
-            self._manager.log(*partition).commit(request)
+            self._manager.known_log(partition).commit(request)
         made = self.complete(begun, is_committed=request.has_batch)
         if made is not None and not request.has_batch:
             facts = {"transactional_id": name, "producer_id": made.producer_id, "epoch": made.producer_epoch}

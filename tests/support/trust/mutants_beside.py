@@ -25,8 +25,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_administrator_asks_the_log_of_a_deleted_topic",
         file="pylog/transactions/admin.py",
-        text="for entry in current_log(self._manager, *key).open_producers()]\n",
-        replacement="for entry in self._manager.log(*key).open_producers()]\n",
+        text="for entry in self._manager.log(*key).open_producers()]\n",
+        replacement="for entry in self._manager.known_log(key).open_producers()]\n",
         tests=(_MADE_AGAIN + "test_the_administrator_sees_and_settles_the_transactions_of_the_topic_that_was_created_again",),
         why="`find_open` leaves out the transactions of a topic that another process created again.",
     ),
@@ -546,8 +546,8 @@ BESIDE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="ends_of_a_topic_made_again_are_those_of_the_new_one",
         file="pylog/log_manager.py",
-        text="            state = current_log(manager, *key).snapshot()\n",
-        replacement="            state = manager.log(*key).snapshot()\n",
+        text="            state = manager.log(*key).snapshot()\n",
+        replacement="            state = manager.known_log(key).snapshot()\n",
         tests=(
             "tests/test_topic_made_again.py::test_the_first_call_answers_for_the_topic_that_another_process_created_again[lag]",
         ),

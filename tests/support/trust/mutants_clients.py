@@ -404,8 +404,8 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_log_of_a_deleted_topic_is_assigned",
         file="pylog/consumer/partition.py",
-        text="self._known[partition] = current_log(self._manager, *partition)",
-        replacement="self._known[partition] = self._manager.log(*partition)",
+        text="self._known[partition] = self._manager.log(*partition)",
+        replacement="self._known[partition] = self._manager.known_log(partition)",
         tests=(
             (
                 "tests/groups/test_commits_of_old_topics.py"
