@@ -108,8 +108,18 @@ class ArchivedFolders:
                 files |= self._gap(name, reached, segment.base_offset)
             files |= segment_files(self._objects, key, segment, None if following is None else following.base_offset)
             reached = segment.end_offset
-        active = f"{self._objects.url}/{name}/{file_name(end, LOG)}"
         epochs = sorted({epoch: start for each in reversed(segments) for epoch, start in each.epochs}.items())
+        files |= self._end_of_log(name, start, end, epochs[-1][0] if epochs else 0)
+        if key.topic_id != NO_TOPIC_ID:
+            files[PARTITION_METADATA] = _known(format_partition_metadata(key.topic_id))
+        if epochs:
+            lines = ["0", str(len(epochs)), *(f"{epoch} {first}" for epoch, first in epochs)]
+            files[LEADER_EPOCH_CHECKPOINT] = _known(("\n".join(lines) + "\n").encode())
+        return files
+
+    def _end_of_log(self, name: str, start: int, end: int, leader_epoch: int) -> Folder:
+        """Returns an empty active segment at the log end, and the header that leads to it."""
+        active = f"{self._objects.url}/{name}/{file_name(end, LOG)}"
         identity = 0, identity_of(join(self._objects.url, name, DURABLE_POINT))
         slot = DurablePoint(
             counter=1,
@@ -120,16 +130,9 @@ class ArchivedFolders:
             durable_base=end,
             durable_offset=end,
             log_start_offset=start,
-            leader_epoch=epochs[-1][0] if epochs else 0,
+            leader_epoch=leader_epoch,
         )
-        files[file_name(end, LOG)] = RemoteEntry(0, log=BytesInMemory(active))
-        files[DURABLE_POINT] = _known(slot.encoded() * 2)
-        if key.topic_id != NO_TOPIC_ID:
-            files[PARTITION_METADATA] = _known(format_partition_metadata(key.topic_id))
-        if epochs:
-            lines = ["0", str(len(epochs)), *(f"{epoch} {first}" for epoch, first in epochs)]
-            files[LEADER_EPOCH_CHECKPOINT] = _known(("\n".join(lines) + "\n").encode())
-        return files
+        return {file_name(end, LOG): RemoteEntry(0, log=BytesInMemory(active)), DURABLE_POINT: _known(slot.encoded() * 2)}
 
     def _gap(self, name: str, first: int, end: int) -> Folder:
         """Returns files that stand for offsets which were damaged when the store was archived."""

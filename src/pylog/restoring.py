@@ -8,7 +8,7 @@ its checksum is right. A marker file in the directory shows an unfinished restor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -284,13 +284,8 @@ class _Restore:
         is_hollow = may_stay and write_hollow(self._fs, directory, manifest, last)
         if is_hollow:
             self._hollow.add(work.key)
-        for segment in () if is_hollow else manifest.segments:
-            if segment.base_offset in existing:
-                self._passed(segment.size, join(directory, names.file_name(segment.base_offset, names.LOG)))
-            else:
-                is_last = segment is manifest.segments[-1]
-                next_base = manifest.end_offset if is_last else segment.end_offset
-                self._restore_segment(work.archived, directory, segment, next_base)
+        else:
+            self._restore_segments(work.archived, directory, manifest, existing)
         write_atomically(self._fs, directory, names.LEADER_EPOCH_CHECKPOINT, _epochs(manifest, last))
         active = names.file_name(manifest.end_offset, names.LOG)  # so that the archived segments stay sealed, as they were
         if not self._fs.exists(join(directory, active)):
@@ -299,6 +294,18 @@ class _Restore:
         self._fs.sync_directory(self._path)
         facts = {"url": self._objects.url, "start": manifest.start_offset, "end": manifest.end_offset, "bytes": manifest.size}
         trace.line(trace.RESTORED, work.key, **facts, hollow=is_hollow)
+
+    def _restore_segments(
+        self, archived: ArchivedPartition, directory: str, manifest: Manifest, existing: Collection[int]
+    ) -> None:
+        """Writes the segments of a manifest that are not in the directory yet; `existing` has the base offsets of the others."""
+        for segment in manifest.segments:
+            if segment.base_offset in existing:
+                self._passed(segment.size, join(directory, names.file_name(segment.base_offset, names.LOG)))
+            else:
+                is_last = segment is manifest.segments[-1]
+                next_base = manifest.end_offset if is_last else segment.end_offset
+                self._restore_segment(archived, directory, segment, next_base)
 
     def _restore_segment(self, archived: ArchivedPartition, directory: str, segment: RemoteSegment, next_base: int) -> None:
         """Writes a segment's files, the `.log` last. The next segment begins at `next_base`, maybe after a gap."""

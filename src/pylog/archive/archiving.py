@@ -13,7 +13,8 @@ the archive is never ahead of the archived records of its partition, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -40,7 +41,7 @@ from pylog.log.recovery.findings import Finding
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.objects.layout import ArchivedPartition
-from pylog.objects.manifest import ArchivedTopic, Manifest, Retired, encode
+from pylog.objects.manifest import ArchivedTopic, Manifest, RemoteSegment, Retired, encode
 from pylog.objects.objects import ObjectStore
 from pylog.objects.partition_manifests import manifests_of
 from pylog.objects.segment_catalogue import catalogue_of, catalogues_of, encode_catalogue
@@ -188,19 +189,8 @@ class _Run:
             newest = manifests_of(self._objects, work.archived).newest()
             plan = self._plan(state, newest)
             contents, deleted = list[Content](), set[int]()
-            try:
-                try:
-                    self._upload_some(work, state, plan, findings, contents, deleted)
-                except ObjectStoreError:  # no room, or no network: keep what came before
-                    if contents:
-                        self._commit(work, newest, state, plan, contents)
-                    raise
-                manifest = self._commit(work, newest, state, plan, contents)
-            except LogChanged:
-                manifest = None
-            if manifest is None:  # or another process of this store was faster: it may have the same segments
-                for content in contents:
-                    delete_objects(self._objects, work.archived, content.segment)
+            manifest = self._archive_some(work, newest, state, plan, findings, contents, deleted)
+            if manifest is None:
                 lost += 1
                 continue
             segments += len(contents)
@@ -213,6 +203,35 @@ class _Run:
                 done = segments, size, tuple(findings)
                 return ArchivedPartitionReport(work.key, state.start_offset, end, state.end_offset, *done)
         raise contended(self._manager, self._objects)
+
+    def _archive_some(
+        self,
+        work: PartitionToArchive,
+        newest: Newest[Manifest],
+        state: LogState,
+        plan: Plan,
+        findings: list[Finding],
+        contents: list[Content],
+        deleted: set[int],
+    ) -> Manifest | None:
+        """Uploads some segments, as `_upload_some`, and commits them. Returns the manifest that has them.
+
+        None if the log has changed, or another process of this store was faster, which may have archived the same segments. The
+        uploaded objects are then deleted.
+        """
+        manifest = None
+        with suppress(LogChanged):
+            try:
+                self._upload_some(work, state, plan, findings, contents, deleted)
+            except ObjectStoreError:  # no room, or no network: keep what came before
+                if contents:
+                    self._commit(work, newest, state, plan, contents)
+                raise
+            manifest = self._commit(work, newest, state, plan, contents)
+        if manifest is None:
+            for content in contents:
+                delete_objects(self._objects, work.archived, content.segment)
+        return manifest
 
     def _upload_some(
         self,
@@ -295,16 +314,45 @@ class _Run:
     def _commit_alone(
         self, work: PartitionToArchive, newest: Newest[Manifest], before: LogState, plan: Plan, contents: list[Content]
     ) -> Manifest | None:
-        known, now_ms = newest.document, self._manager.clock.now_ms()
+        known = newest.document
         state = work.log.snapshot(wait=True) if contents else before
         if state.version != before.version and not still(state, before, contents):
             return None
-        start = state.start_offset
         found = sorted((*plan.kept, *(each.segment for each in contents)), key=lambda each: each.base_offset)
+        manifest = self._next_manifest(work, newest, plan, found, before, state.start_offset)
+        if known is not None and _same(known, manifest):
+            return known
+        if known is None and not manifest.end_offset:
+            return manifest  # an empty partition needs no manifest
+        if not manifests_of(self._objects, work.archived).create(manifest, known):
+            return None
+        tier = self._manager.tiers.tier(work.key) if self._objects.url == self._settings.url else None
+        if tier is not None:
+            tier.note(manifest)
+        return manifest
+
+    def _next_manifest(
+        self,
+        work: PartitionToArchive,
+        newest: Newest[Manifest],
+        plan: Plan,
+        found: Sequence[RemoteSegment],
+        before: LogState,
+        start: int,
+    ) -> Manifest:
+        """Returns the next manifest of a partition.
+
+        Args:
+            work, newest, plan: the partition, its newest manifest, and what was planned by that.
+            found: the segments that the archive has now, in order.
+            before: the log as it was planned.
+            start: the log start now. Segments below it are retired.
+        """
+        known, now_ms = newest.document, self._manager.clock.now_ms()
         segments = tuple(each for each in found if each.end_offset > start)
         deleted = (*plan.retired, *(each for each in found if each.end_offset <= start))
         retired = tuple(Retired(each.base_offset, each.segment_id, now_ms, each.size) for each in deleted)
-        manifest = Manifest(
+        return Manifest(
             store_id=self._settings.store_id,
             writer=self._settings.writer,
             version=newest.taken + 1,
@@ -320,16 +368,6 @@ class _Run:
             swept=0 if known is None else known.swept,
             retired_parts=() if known is None else known.retired_parts,
         )
-        if known is not None and _same(known, manifest):
-            return known
-        if known is None and not manifest.end_offset:
-            return manifest  # an empty partition needs no manifest
-        if not manifests_of(self._objects, work.archived).create(manifest, known):
-            return None
-        tier = self._manager.tiers.tier(work.key) if self._objects.url == self._settings.url else None
-        if tier is not None:
-            tier.note(manifest)
-        return manifest
 
     def commit_store(self, *, kept: bool | None = None) -> None:
         """Commits the topics and their configurations, and writes the catalogues of topics whose segments changed."""

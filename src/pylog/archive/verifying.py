@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from google_crc32c import extend
@@ -67,6 +67,24 @@ def verify_archive(
     partitions = [
         ArchivedPartition(name, topic.topic_id, number) for name, topic in store.topics.items() for number in topic.partitions
     ]
+    found, unread, findings = _manifests(objects, partitions)
+    total, done = sum(manifest.size for manifest in found.values()), 0
+    for archived, manifest in found.items():
+        findings += _gaps(objects, archived, manifest)
+        for segment in manifest.segments:
+            findings += _of_segment(objects, archived, segment, deep=deep)
+            done += segment.size
+            if progress is not None:
+                progress(done, total, segment_key(archived, segment.base_offset, segment.segment_id, LOG))
+    segments = sum(len(manifest.segments) for manifest in found.values())
+    unnamed = tuple(_orphans(objects, found, unread)) if orphans else ()
+    return ArchiveVerification(objects.url, len(partitions), segments, total, tuple(findings), unnamed)
+
+
+def _manifests(
+    objects: ObjectStore, partitions: Iterable[ArchivedPartition]
+) -> tuple[dict[ArchivedPartition, Manifest], set[ArchivedPartition], list[Finding]]:
+    """Returns the newest manifests, the partitions of which none can be read, and what is wrong with manifests."""
     findings: list[Finding] = []
     found, unread = dict[ArchivedPartition, Manifest](), set[ArchivedPartition]()
     for archived in partitions:
@@ -83,17 +101,7 @@ def verify_archive(
         if newest.taken and (newest.document is None or newest.document.version != newest.taken):
             url = manifests_of(objects, archived).url(newest.taken)
             findings.append(_finding("corrupt", url, 0, 0, f"{url} cannot be read; the version before it counts"))
-    total, done = sum(manifest.size for manifest in found.values()), 0
-    for archived, manifest in found.items():
-        findings += _gaps(objects, archived, manifest)
-        for segment in manifest.segments:
-            findings += _of_segment(objects, archived, segment, deep=deep)
-            done += segment.size
-            if progress is not None:
-                progress(done, total, segment_key(archived, segment.base_offset, segment.segment_id, LOG))
-    segments = sum(len(manifest.segments) for manifest in found.values())
-    unnamed = tuple(_orphans(objects, found, unread)) if orphans else ()
-    return ArchiveVerification(objects.url, len(partitions), segments, total, tuple(findings), unnamed)
+    return found, unread, findings
 
 
 def _finding(kind: str, path: str, size: int, offset: int, message: str, next_offset: int | None = None) -> Finding:

@@ -42,35 +42,7 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
         seen: the group.
         past: the course of its lag before the window was opened.
     """
-    titles = ("Partition", "Verdict", "Committed", "Offsets behind", "Records behind", "Behind", "Member")
-    rows = []
-    for row in seen.health.partitions:
-        reader = seen.reader_of(row.partition)
-        rows.append(
-            h.tr[
-                h.td(".mono")[
-                    h.a(href=frame.url("topics", row.partition.topic))[printable(row.partition.topic)],
-                    f"-{row.partition.partition}",
-                ],
-                h.td[verdict_mark(row.verdict)],
-                number("committed", row.offset),
-                number("offsets behind", row.lag),
-                number("records behind", row.lag_records),
-                cell("behind", seconds(row.lag_seconds), number=True),
-                cell("member", "none" if reader is None else printable(reader.client_id or reader.member_id)),
-            ]
-        )
     reasons = [row for row in seen.health.partitions if row.verdict is not Verdict.OK]
-    members = (
-        h.tr[
-            h.td(".mono")[printable(each.member_id)],
-            cell("instance", printable(each.instance_id or "")),
-            cell("client", printable(each.client_id)),
-            cell("host", printable(each.host)),
-            cell("partitions", _held(each)),
-        ]
-        for each in seen.members
-    )
     return frame.page(
         seen.name,
         "Groups",
@@ -82,21 +54,55 @@ def group(frame: PageFrame, seen: GroupSeen, past: Sequence[LagPoint]) -> str:
             frame.change("delete-group", "Delete…", group=shown(seen.name)),
         ),
         reasons and _reasons(reasons),
-        h.section(".tiles", aria_label="Numbers")[
-            tile(seconds(seen.health.lag_seconds), "behind, in time"),
-            tile(count(seen.lag), "offsets behind"),
-            tile(f"{count(seen.rate)} /s", f"read; its lag in time is {TRENDS[seen.trend].partition(' ')[2]}"),
-            tile(_catch_up(seen), "until it has read everything, at this rate"),
-            tile(age(seen.committed_ms, frame.seen.at_ms), "its last commit"),
-        ],
+        _tiles(frame, seen),
         h.section(".card")[_charts(frame, seen, past)],
-        h.section(".card")[h.h2["Partitions"], table(titles, rows, titles[2:6], "It has committed no offset.")],
-        h.section(".card")[
-            h.h2["Members"],
-            table(("Member", "Instance", "Client", "Host", "Partitions"), members, (), "It has no members."),
-        ],
+        h.section(".card")[h.h2["Partitions"], _partitions(frame, seen)],
+        h.section(".card")[h.h2["Members"], _members(seen)],
         live=True,
     )
+
+
+def _tiles(frame: PageFrame, seen: GroupSeen) -> Html:
+    return h.section(".tiles", aria_label="Numbers")[
+        tile(seconds(seen.health.lag_seconds), "behind, in time"),
+        tile(count(seen.lag), "offsets behind"),
+        tile(f"{count(seen.rate)} /s", f"read; its lag in time is {TRENDS[seen.trend].partition(' ')[2]}"),
+        tile(_catch_up(seen), "until it has read everything, at this rate"),
+        tile(age(seen.committed_ms, frame.seen.at_ms), "its last commit"),
+    ]
+
+
+def _partitions(frame: PageFrame, seen: GroupSeen) -> Html:
+    titles = ("Partition", "Verdict", "Committed", "Offsets behind", "Records behind", "Behind", "Member")
+    rows = [_partition_row(frame, row, seen.reader_of(row.partition)) for row in seen.health.partitions]
+    return table(titles, rows, titles[2:6], "It has committed no offset.")
+
+
+def _partition_row(frame: PageFrame, row: PartitionHealth, reader: MemberDescription | None) -> Html:
+    topic, partition = row.partition
+    return h.tr[
+        h.td(".mono")[h.a(href=frame.url("topics", topic))[printable(topic)], f"-{partition}"],
+        h.td[verdict_mark(row.verdict)],
+        number("committed", row.offset),
+        number("offsets behind", row.lag),
+        number("records behind", row.lag_records),
+        cell("behind", seconds(row.lag_seconds), number=True),
+        cell("member", "none" if reader is None else printable(reader.client_id or reader.member_id)),
+    ]
+
+
+def _members(seen: GroupSeen) -> Html:
+    rows = (
+        h.tr[
+            h.td(".mono")[printable(each.member_id)],
+            cell("instance", printable(each.instance_id or "")),
+            cell("client", printable(each.client_id)),
+            cell("host", printable(each.host)),
+            cell("partitions", _held(each)),
+        ]
+        for each in seen.members
+    )
+    return table(("Member", "Instance", "Client", "Host", "Partitions"), rows, (), "It has no members.")
 
 
 def _reasons(rows: Sequence[PartitionHealth]) -> Html:

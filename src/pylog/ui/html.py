@@ -70,40 +70,43 @@ class PageFrame:
             content: the page's content.
             live: true to refresh it by itself.
         """
-        name = self.name
         document = h.html(lang="en")[
             h.head[
                 h.meta(charset="utf-8"),
                 h.meta(name="viewport", content="width=device-width"),
-                h.title[f"{printable(title)} · {printable(name)} · pylog"],
+                h.title[f"{printable(title)} · {printable(self.name)} · pylog"],
                 h.link(rel="stylesheet", href=self.url("static", "ui.css")),
                 h.script(src=self.url("static", "ui.js"), defer=True),
             ],
             h.body[
                 h.a(".skip", href="#main")["Skip to the content"],
-                h.header(".bar")[
-                    h.span(".where", title=printable(self.seen.path))[printable(name)],
-                    self._dot(),
-                    h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
-                    h.span(".badge")["values hidden"] if self.hides_values else None,
-                    self._holder(),
-                    h.nav(".wide", aria_label="Pages")[self._links(current)],
-                    h.details(".narrow")[h.summary[current or "Pages"], h.nav(aria_label="Pages")[self._links(current)]],
-                    h.button("#help", type="button", aria_label="Keys", title="Keys (?)")["?"],
-                    h.form(".go", action=self.url("go"), role="search")[
-                        h.input(
-                            name="to",
-                            type="search",
-                            aria_label="Go to a topic, a group, or topic-partition@offset",
-                            placeholder="Go to…  orders-3@1042",
-                        )
-                    ],
-                ],
+                self._bar(current),
                 _keys(),
                 h.main("#main", data_live=str(round(1000 * self.seen.fresh_s)) if live else None)[content],
             ],
         ]
         return str(document)
+
+    def _bar(self, current: str) -> Html:
+        """Returns the bar above each page: the directory, what the window may do, the navigation."""
+        return h.header(".bar")[
+            h.span(".where", title=printable(self.seen.path))[printable(self.name)],
+            self._dot(),
+            h.span(".badge.can" if self.may_change else ".badge")["can change" if self.may_change else "read-only"],
+            h.span(".badge")["values hidden"] if self.hides_values else None,
+            self._holder(),
+            h.nav(".wide", aria_label="Pages")[self._links(current)],
+            h.details(".narrow")[h.summary[current or "Pages"], h.nav(aria_label="Pages")[self._links(current)]],
+            h.button("#help", type="button", aria_label="Keys", title="Keys (?)")["?"],
+            h.form(".go", action=self.url("go"), role="search")[
+                h.input(
+                    name="to",
+                    type="search",
+                    aria_label="Go to a topic, a group, or topic-partition@offset",
+                    placeholder="Go to…  orders-3@1042",
+                )
+            ],
+        ]
 
     def _links(self, current: str) -> Html:
         pages = [("Overview", self.url()), *((each, self.url(each.lower())) for each in ("Topics", "Groups", "Health"))]

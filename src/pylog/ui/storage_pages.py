@@ -61,27 +61,6 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
     name = f"{printable(topic.name)}-{seen.partition.partition}"
     if isinstance(found, str):
         return h.section(".card")[h.h2[name], h.p(".say.bad")[printable(found)]]
-    titles = ["Base offset", "End", "Records", "Size", "Oldest record", "Newest record", "Codec", "State", "Seal"]
-    titles += ["Compaction", "Tombstones"] if found.to_clean is not None else []
-    titles += ["Where"] if seen.tier is not None else []
-    titles += ["Deleted"]
-    rows = (
-        h.tr[
-            h.td(".mono", data_label="base")[count(segment.base_offset)],
-            number("end", segment.end_offset),
-            cell("records", _counted(segment), number=True),
-            size_cell(segment.size),
-            cell("oldest", frame.at(segment.tally.first_ms) if segment.tally else "", number=True),
-            cell("newest", frame.at(segment.newest_ms), number=True),
-            cell("codec", _codecs(segment.tally)),
-            cell("state", "active" if segment.is_active else "sealed"),
-            cell("seal", _SEALS[segment.has_seal]),
-            _compacted(frame, segment, found),
-            cell("where", _where(segment, seen.tier)) if seen.tier is not None else None,
-            cell("deleted", found.retention.get(segment.base_offset, "")),
-        ]
-        for segment in reversed(seen.segments[-_SEGMENTS:])
-    )
     more = f"The newest {_SEGMENTS} of {count(len(seen.segments))} segments." if len(seen.segments) > _SEGMENTS else None
     return h.section(".card")[
         h.div(".head")[
@@ -97,8 +76,34 @@ def _segments_card(frame: PageFrame, topic: TopicSeen, seen: PartitionSeen, foun
         ],
         _tier_lines(frame, seen.tier),
         pictures.strip(seen, found),
-        table(titles, rows, titles[1:6], "It has no segments."),
+        _segments_table(frame, seen, found),
         more and h.p(".quiet")[more],
+    ]
+
+
+def _segments_table(frame: PageFrame, seen: PartitionSeen, found: Fates) -> Html:
+    titles = ["Base offset", "End", "Records", "Size", "Oldest record", "Newest record", "Codec", "State", "Seal"]
+    titles += ["Compaction", "Tombstones"] if found.to_clean is not None else []
+    titles += ["Where"] if seen.tier is not None else []
+    titles += ["Deleted"]
+    rows = (_segment_row(frame, segment, seen.tier, found) for segment in reversed(seen.segments[-_SEGMENTS:]))
+    return table(titles, rows, titles[1:6], "It has no segments.")
+
+
+def _segment_row(frame: PageFrame, segment: SegmentSeen, tier: TierSeen | None, found: Fates) -> Html:
+    return h.tr[
+        h.td(".mono", data_label="base")[count(segment.base_offset)],
+        number("end", segment.end_offset),
+        cell("records", _counted(segment), number=True),
+        size_cell(segment.size),
+        cell("oldest", frame.at(segment.tally.first_ms) if segment.tally else "", number=True),
+        cell("newest", frame.at(segment.newest_ms), number=True),
+        cell("codec", _codecs(segment.tally)),
+        cell("state", "active" if segment.is_active else "sealed"),
+        cell("seal", _SEALS[segment.has_seal]),
+        _compacted(frame, segment, found),
+        cell("where", _where(segment, tier)) if tier is not None else None,
+        cell("deleted", found.retention.get(segment.base_offset, "")),
     ]
 
 

@@ -72,7 +72,6 @@ def overview(frame: PageFrame) -> str:
     """Returns the first page: numbers, the groups that need attention, the largest topics, and damage."""
     seen = frame.seen
     own = [topic for topic in seen.topics.values() if not topic.is_internal]
-    fine = sorted((group for group in seen.groups.values() if group.health.verdict is Verdict.OK), key=lambda each: -each.lag)
     return frame.page(
         "Overview",
         "Overview",
@@ -80,28 +79,35 @@ def overview(frame: PageFrame) -> str:
         _tiles(seen, own),
         damage_lines(seen.damaged),
         _open_line(frame, seen),
-        h.div(".two")[
-            h.section(".card")[
-                h.h2["Groups that need attention" if seen.attention else "Consumer groups"],
-                table(
-                    SHORT_GROUP_TITLES,
-                    (short_group_row(frame, group) for group in [*seen.attention, *fine][:8]),
-                    GROUP_NUMBERS,
-                    _empty(seen, "There are no consumer groups."),
-                ),
-            ],
-            h.section(".card")[
-                h.h2["Largest topics"],
-                table(
-                    SHORT_TOPIC_TITLES,
-                    (short_topic_row(frame, topic) for topic in sorted(own, key=lambda each: -each.size)[:8]),
-                    TOPIC_NUMBERS,
-                    _empty(seen, "There are no topics yet: `pylog create DIRECTORY TOPIC` creates one."),
-                ),
-            ],
-        ],
+        h.div(".two")[_groups_card(frame), _topics_card(frame, own)],
         live=True,
     )
+
+
+def _groups_card(frame: PageFrame) -> Html:
+    seen = frame.seen
+    fine = sorted((group for group in seen.groups.values() if group.health.verdict is Verdict.OK), key=lambda each: -each.lag)
+    return h.section(".card")[
+        h.h2["Groups that need attention" if seen.attention else "Consumer groups"],
+        table(
+            SHORT_GROUP_TITLES,
+            (short_group_row(frame, group) for group in [*seen.attention, *fine][:8]),
+            GROUP_NUMBERS,
+            _empty(seen, "There are no consumer groups."),
+        ),
+    ]
+
+
+def _topics_card(frame: PageFrame, own: list[TopicSeen]) -> Html:
+    return h.section(".card")[
+        h.h2["Largest topics"],
+        table(
+            SHORT_TOPIC_TITLES,
+            (short_topic_row(frame, topic) for topic in sorted(own, key=lambda each: -each.size)[:8]),
+            TOPIC_NUMBERS,
+            _empty(frame.seen, "There are no topics yet: `pylog create DIRECTORY TOPIC` creates one."),
+        ),
+    ]
 
 
 def _tiles(seen: Observation, own: list[TopicSeen]) -> Html:
