@@ -54,12 +54,19 @@ def test_reporters_are_told_of_each_metric_and_closed_with_the_client(memory: Se
         def close(self) -> None:
             calls.append("closed")
 
-    for make in (kafka.KafkaProducer, kafka.KafkaConsumer):
+    for make in (kafka.KafkaProducer, kafka.KafkaConsumer, kafka.KafkaAdminClient):
         calls.clear()
         client = make(**memory, metric_reporters=[Reporter])
         assert calls[0] == []
-        assert len(calls) == 1 + len(client.metrics(raw=True) or ())
+        if not isinstance(client, kafka.KafkaAdminClient):
+            assert len(calls) == 1 + len(client.metrics(raw=True) or ())
+        client.close()
         client.close()
         assert calls[-1] == "closed"
-    with pytest.raises(errors.KafkaConfigurationError, match="metric_reporters=5 is not a list of classes"):
-        kafka.KafkaConsumer(**memory, metric_reporters=5)
+        assert calls.count("closed") == 1
+    told = {name for group, name, _ in calls[1:-1] if group == "admin-metrics"}
+    assert {"request-latency-avg", "connection-count", "throttle-time-max"} <= told
+    assert ("kafka-metrics-count", "count", float(len(calls) - 2)) in calls
+    for make in (kafka.KafkaConsumer, kafka.KafkaAdminClient):
+        with pytest.raises(errors.KafkaConfigurationError, match="metric_reporters=5 is not a list of classes"):
+            make(**memory, metric_reporters=5)

@@ -36,6 +36,7 @@ class Assignment:
         self._missing: dict[NativePartition, TopicPartition] = {}
         self._failures: deque[Message] = deque()  # for `poll`
         self._is_subscribed = False
+        self._rebalance_count = 0
 
     def _check_open(self) -> None:
         """Raises RuntimeError if the consumer is closed."""
@@ -64,7 +65,7 @@ class Assignment:
         for name, call in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if call is not None and not callable(call):
                 raise TypeError(f"{name}={call!r} cannot be called")
-        listener = _Listener(self, self._give_up, on_assign, on_revoke, on_lost)
+        listener = _Listener(self, self._count_rebalance, self._give_up, on_assign, on_revoke, on_lost)
         with Translating():
             names = [topic for topic in topics if not topic.startswith("^")]
             missing = [each for each in names if not self._cluster.create_on_demand(each, allowed=self._creates_topics)]
@@ -74,6 +75,9 @@ class Assignment:
                 self._native.subscribe(names, listener=listener)
         self._failures.extend(_unknown(each, 0, f"the topic {each!r} of the subscription does not exist") for each in missing)
         self._is_subscribed = True
+
+    def _count_rebalance(self) -> None:
+        self._rebalance_count += 1
 
     def unsubscribe(self) -> None:
         """Leaves the group."""
@@ -305,12 +309,14 @@ class _Listener(ConsumerRebalanceListener):
     def __init__(
         self,
         consumer: object,
+        begin: Callable[[], object],
         give_up: Callable[..., object],
         assigned: OnRebalance | None,
         revoked: OnRebalance | None,
         lost: OnRebalance | None,
     ) -> None:
         self._consumer = consumer
+        self._begin = begin
         self._give_up = give_up
         self._assigned = assigned
         self._revoked = revoked
@@ -318,6 +324,7 @@ class _Listener(ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, partitions: Iterable[NativePartition]) -> None:
         """Calls `on_assign`."""
+        self._begin()
         self._call(self._assigned, partitions)
 
     def on_partitions_revoked(self, partitions: Iterable[NativePartition]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from pylog.clock import SystemClock
 from pylog.compat.confluent.errors import KafkaError, Translating, error_of, failed
+from pylog.compat.confluent.events import Events
 from pylog.compat.confluent.structs import OFFSET_INVALID, TopicPartition
 from pylog.consumer.consumer import Consumer as NativeConsumer
 from pylog.errors import ClosedError, PylogError
@@ -28,15 +30,23 @@ class Commits:
 
     Args:
         native: pylog's consumer, without automatic commits of its own.
+        events: the consumer's; a failed commit without `on_commit` is one.
         on_commit: called with an error or None, and the partitions; None for no reports.
         interval_ms: milliseconds between two automatic commits; None for none.
         stores: whether a record that is returned stores its offset.
     """
 
     def __init__(
-        self, native: NativeConsumer[Any, Any], on_commit: OnCommit | None, interval_ms: int | None, *, stores: bool
+        self,
+        native: NativeConsumer[Any, Any],
+        events: Events,
+        on_commit: OnCommit | None,
+        interval_ms: int | None,
+        *,
+        stores: bool,
     ) -> None:
         self._native = native
+        self._events = events
         self._on_commit = on_commit
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._stores = stores
@@ -65,6 +75,10 @@ class Commits:
             if each.native not in assigned:
                 raise failed(KafkaError._STATE, f"{each.topic}-{each.partition} is not assigned to this consumer")
         self._stored.update((each.native, each) for each in chosen)
+
+    def stored_offsets(self) -> dict[NativePartition, int]:
+        """Returns the stored offsets."""
+        return {partition: each.offset for partition, each in self._stored.items()}
 
     def forget(self, partition: NativePartition) -> None:
         """Drops what is known of a partition that is not read any more."""
@@ -135,6 +149,16 @@ class Commits:
             report = self._reports.popleft()
             if self._on_commit is not None:
                 self._on_commit(*report)
+            else:
+                self._unreported(report[0])
+
+    def _unreported(self, error: KafkaError | None) -> None:
+        """Logs a failed commit that the program is not told of. If the store has failed, it is an event."""
+        if error is None:
+            self._events.worked()
+        elif error != KafkaError._NO_OFFSET:
+            self._events.log(logging.WARNING, f"a commit has failed: {error.str()}")
+            self._events.failed(error)
 
     # ---- automatic -----------------------------------------------------------------------------------------------------------
 

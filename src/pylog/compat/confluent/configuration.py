@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pylog.compat.confluent.errors import KafkaError, KafkaException, failed
@@ -28,7 +28,7 @@ class Given:
     Args:
         config: the options as a mapping.
         more: the same, as keyword arguments.
-        own: the name of the callback that only this client has.
+        own: the name of the callback that only this client has; by default one that all have.
 
     Attributes:
         values: the options by the names that they have in the tables of `names`.
@@ -37,7 +37,7 @@ class Given:
         KafkaException: an option does not exist, or its value is wrong.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None, more: Mapping[str, Any], own: str) -> None:
+    def __init__(self, config: Mapping[str, Any] | None, more: Mapping[str, Any], own: str = "error_cb") -> None:
         self.values: dict[str, Any] = {}
         for name, given in _flat({**(config or {}), **more}).items():
             if name not in NAMES and name != own:
@@ -53,11 +53,16 @@ class Given:
         self._unused.discard(name)
         return self.values.get(name, default)
 
-    def end(self, client: str) -> None:
-        """Logs the options that have no effect here, in one line."""
+    def end(self, client: str, log: Callable[[int, str], object] = LOGGER.log) -> None:
+        """Logs the options that have no effect here, in one line.
+
+        Args:
+            client: "consumer", "producer" or "administrator".
+            log: writes a line of a level.
+        """
         if self._unused:
             names = ", ".join(sorted(self._unused))
-            LOGGER.info("options of the %s that have no effect without a broker: %s", client, names)
+            log(logging.INFO, f"options of the {client} that have no effect without a broker: {names}")
 
 
 def _flat(given: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,14 @@ from pylog.compat.confluent.commits import Commits
 from pylog.compat.confluent.configuration import Given, refused, text
 from pylog.compat.confluent.contradictions import check_consumer
 from pylog.compat.confluent.errors import KafkaError, Translating
+from pylog.compat.confluent.events import Counts, Events
 from pylog.compat.confluent.metadata import Lookups
+from pylog.compat.confluent.statistics import Progress, consumer_statistics
 from pylog.compat.confluent.structs import OFFSET_INVALID, Message, TopicPartition, message_of
 from pylog.compat.kafka.consumer_options import heartbeat_of
 from pylog.consumer.options import ConsumerOptions
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
+from pylog.record.types import TopicPartition as NativePartition
 
 _CLOCK: Final = SystemClock()
 _STEP_S: Final = 0.1  # between two checks for the end of a partition
@@ -54,10 +57,12 @@ class Consumer(Assignment, Lookups):
         with Translating():
             ConsumerOptions.of(options)  # what is wrong must be refused before the store is created
             servers = given.take("bootstrap.servers")
-            given.end("consumer")
+            self._events = Events(given, "consumer")
+            options["client_id"] = self._events.client_id
             self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.consumer(**options)
-        self._commits = Commits(self._native, on_commit, interval_ms, stores=stores)
+        self._commits = Commits(self._native, self._events, on_commit, interval_ms, stores=stores)
+        self._counts = Counts()
         self._is_closed = False
         self._begin_assignment()
 
@@ -97,6 +102,7 @@ class Consumer(Assignment, Lookups):
         wait = 0.0  # the ends that are known already are reported before a wait
         while True:
             self._commits.deliver()
+            self._events.deliver(self._statistics)
             with Translating():
                 if messages := self._read(wait, num_messages):
                     return messages
@@ -119,8 +125,22 @@ class Consumer(Assignment, Lookups):
         for partition, records in found.items():
             self._positions[partition] = records[-1].offset + 1
             self._commits.returned(partition, records[-1].offset + 1)
+            self._counts.add(partition, len(records), sum(len(each.value or b"") for each in records))
             self._ended.discard(partition)
         return [message_of(partition, record) for partition, records in found.items() for record in records] or self._ends()
+
+    def _statistics(self) -> dict[str, Any]:
+        stored = self._commits.stored_offsets()
+        with Translating():
+            partitions = {
+                each: Progress(self._positions.get(each), stored.get(each), self._committed(each))
+                for each in self._native.assignment()
+            }
+            return consumer_statistics(self._cluster, self._counts, partitions, self._events.age_us, self._rebalance_count)
+
+    def _committed(self, partition: NativePartition) -> int | None:
+        found = self._native.committed(partition)
+        return None if found is None else int(found)  # type: ignore[arg-type]  # without metadata
 
     def _ends(self) -> list[Message]:
         """Returns the end of a partition that was reached and not reported."""
@@ -190,8 +210,8 @@ class Consumer(Assignment, Lookups):
             timeout: accepted and not needed.
         """
         with Translating():
-            found = [(each.native, self._native.committed(each.native)) for each in partitions]
-        return [TopicPartition(*partition, OFFSET_INVALID if at is None else int(at)) for partition, at in found]  # type: ignore[arg-type]
+            found = [(each.native, self._committed(each.native)) for each in partitions]
+        return [TopicPartition(*partition, OFFSET_INVALID if at is None else at) for partition, at in found]
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the membership, for `Producer.send_offsets_to_transaction`."""

@@ -11,6 +11,7 @@ from pylog.compat.clusters import CLUSTERS, too_long_for_a_transaction
 from pylog.compat.confluent.configuration import Given, text
 from pylog.compat.confluent.contradictions import check_producer
 from pylog.compat.confluent.errors import KafkaError, KafkaException, Translating, error_of, failed
+from pylog.compat.confluent.events import Counts, Events, topics_of
 from pylog.compat.confluent.metadata import Lookups
 from pylog.compat.confluent.structs import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 from pylog.config import Durability
@@ -25,6 +26,7 @@ OnDelivery = Callable[[KafkaError | None, Message], object]
 _CLOCK: Final = SystemClock()
 _NAP_S: Final = 0.001
 _ALL_REPLICAS: Final = -1
+_MOST_MESSAGES: Final = 100_000  # the default of `queue.buffering.max.messages`, which the statistics repeat
 
 
 class _Sent(NamedTuple):
@@ -59,10 +61,12 @@ class Producer(Lookups):
         with Translating():
             producer_config(options)  # what is wrong must be refused before the store is created
             servers = given.take("bootstrap.servers")
-            given.end("producer")
+            self._most_messages = given.take("queue.buffering.max.messages", _MOST_MESSAGES)
+            self._events = Events(given, "producer")
             self._cluster = CLUSTERS.of(servers)
             self._native = self._cluster.store.producer(**options)
         self._sent: deque[_Sent] = deque()
+        self._counts = Counts()
         self._is_closed = False
 
     def _check_open(self) -> None:
@@ -145,14 +149,20 @@ class Producer(Lookups):
         """
 
     def poll(self, timeout: float = 0) -> int:
-        """Reports deliveries. Returns how many.
+        """Reports deliveries, and calls `error_cb` and `stats_cb`. Returns how many calls it made.
 
         Args:
             timeout: seconds to wait for the first one; negative to wait as long as it takes.
         """
         until = None if timeout < 0 else _CLOCK.monotonic() + timeout
-        while not (count := self._report()) and self._sent and (until is None or _CLOCK.monotonic() < until):
-            _CLOCK.sleep(_NAP_S)
+        while not (count := self._report()) and (self._sent or self._events.are_awaited):
+            left = _NAP_S if until is None else until - _CLOCK.monotonic()
+            if left <= 0:
+                break
+            if self._sent:
+                _CLOCK.sleep(min(left, _NAP_S))
+            else:
+                self._events.wait(left)
         return count
 
     def flush(self, timeout: float = -1) -> int:
@@ -181,11 +191,31 @@ class Producer(Lookups):
         while self._sent and self._sent[0].future.done():
             sent = self._sent.popleft()
             count += 1
-            if sent.on_delivery is not None:
-                error, message = _delivery(sent)
-                if error is not None or not self._reports_errors_only:
-                    sent.on_delivery(error, message)
-        return count
+            error, message = _delivery(sent)
+            if error is None:
+                self._events.worked()
+                size = sum(len(each) for each in (sent.key, sent.value) if each is not None)
+                self._counts.add((sent.topic, message.partition() or 0), 1, size)
+            else:
+                self._events.failed(error)
+            if sent.on_delivery is not None and (error is not None or not self._reports_errors_only):
+                sent.on_delivery(error, message)
+        return count + self._events.deliver(self._statistics)
+
+    def _statistics(self) -> dict[str, Any]:
+        """Returns the producer's part of the statistics: what waits, and what was appended and reported."""
+        records, size = self._counts.total
+        waiting = sum(len(each.key or b"") + len(each.value or b"") for each in self._sent)
+        partitions = {each: {"txmsgs": count, "txbytes": some, "msgs": count} for each, (count, some) in self._counts.of.items()}
+        return {
+            "msg_cnt": len(self._sent),
+            "msg_size": waiting,
+            "msg_max": self._most_messages,
+            "txmsgs": records,
+            "txmsg_bytes": size,
+            "metadata_cache_cnt": len({topic for topic, _ in partitions}),
+            "topics": topics_of(partitions, self._events.age_us),
+        }
 
     # ---- transactions --------------------------------------------------------------------------------------------------------
 

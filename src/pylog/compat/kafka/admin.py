@@ -9,6 +9,7 @@ from pylog.compat.clusters import CLUSTERS, Cluster
 from pylog.compat.kafka import errors
 from pylog.compat.kafka.admin_configs import ConfigsOfAdmin
 from pylog.compat.kafka.admin_groups import GroupsOfAdmin
+from pylog.compat.kafka.admin_metrics import AdminMetrics
 from pylog.compat.kafka.admin_replicas import ReplicasOfAdmin
 from pylog.compat.kafka.admin_topics import TopicsOfAdmin
 from pylog.compat.kafka.admin_transactions import TransactionsOfAdmin
@@ -48,7 +49,7 @@ from pylog.compat.kafka.enums import (
     UpdateFeatureType,
 )
 from pylog.compat.kafka.metadata import NODE, Client
-from pylog.compat.kafka.options import ADMIN, API_VERSION, config_of, unknown_options, warn_of_ignored
+from pylog.compat.kafka.options import ADMIN, API_VERSION, config_of, unknown_options, warn_of_ignored, wrong_reporters
 from pylog.compat.kafka.structs import OffsetSpec
 from pylog.compat.kafka.translation import Translating, reconfigured
 from pylog.record.types import TopicPartition
@@ -124,10 +125,14 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
         if wrong:
             raise errors.KafkaConfigurationError(wrong)
         self.config = config_of(ADMIN, configs)
+        if wrong := wrong_reporters(self.config["metric_reporters"]):
+            raise errors.KafkaConfigurationError(wrong)
         with Translating(reconfigured):
             self._cluster = CLUSTERS.of(self.config["bootstrap_servers"])
         self._client = self._manager = Client(self._cluster)
         warn_of_ignored(CLIENT, ADMIN, configs, self._cluster.name)
+        self._metrics = AdminMetrics(self.config)
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +143,9 @@ class KafkaAdminClient(TopicsOfAdmin, ConfigsOfAdmin, GroupsOfAdmin, ReplicasOfA
     def close(self) -> None:
         """Closes the administrator: later calls raise IllegalStateError. The store stays open for other clients."""
         self._cluster = cast("Cluster", _NoCluster())
+        if not self._is_closed:
+            self._is_closed = True
+            self._metrics.close()
 
     # ---- the cluster ---------------------------------------------------------------------------------------------------------
 

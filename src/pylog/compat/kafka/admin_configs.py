@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pylog.compat.clusters import Cluster
@@ -156,13 +156,7 @@ class ConfigsOfAdmin:
         try:
             if resource.resource_type is not ConfigResourceType.TOPIC:
                 raise errors.InvalidRequestError(f"options of {resource.resource_type.name} cannot be changed here")
-            with Translating(errors.InvalidConfigurationError):
-                config = self._cluster.store.topic(resource.name).config
-                options, ignored = native_options({name: _new_value(config, name, *change) for name, change in changes.items()})
-                if options and not validate_only:
-                    self._cluster.store.alter_topic(resource.name, **options)
-            if not validate_only:
-                self._cluster.meaningless.setdefault(resource.name, {}).update(ignored)
+            alter_topic(self._cluster, resource.name, changes, validate_only=validate_only)
         except (errors.KafkaError, PylogError) as error:
             return str(error)
         return "OK"
@@ -186,6 +180,30 @@ class ConfigsOfAdmin:
         wanted = {ConfigResourceType.build_from(each) for each in resource_types or ()}
         found = {ConfigResourceType.TOPIC: sorted(self._cluster.topics()), ConfigResourceType.BROKER: [_BROKER]}
         return {kind.name.lower(): names for kind, names in found.items() if not wanted or kind in wanted}
+
+
+def alter_topic(
+    cluster: Cluster, name: str, changes: Mapping[str, tuple[AlterConfigOp, Any]], *, validate_only: bool = False
+) -> None:
+    """Changes options of a topic.
+
+    Args:
+        cluster: the topic's.
+        name: the topic.
+        changes: an operation and a value by Kafka's name of an option.
+        validate_only: true to change nothing.
+
+    Raises:
+        UnknownTopicOrPartitionError: the topic does not exist. InvalidConfigurationError: an option does not exist, or its value
+            is wrong.
+    """
+    with Translating(errors.InvalidConfigurationError):
+        config = cluster.store.topic(name).config
+        options, ignored = native_options({option: _new_value(config, option, *change) for option, change in changes.items()})
+        if options and not validate_only:
+            cluster.store.alter_topic(name, **options)
+    if not validate_only:
+        cluster.meaningless.setdefault(name, {}).update(ignored)
 
 
 def options_of_topic(cluster: Cluster, name: str) -> dict[str, dict[str, Any]]:

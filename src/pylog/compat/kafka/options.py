@@ -69,7 +69,7 @@ _CONSUMER_NETWORK: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 300_000,
 }
 _PRODUCER_NETWORK: Final[dict[str, Any]] = {"retries": math.inf, "ssl_ciphers": None}
-_ADMIN_NETWORK: Final[dict[str, Any]] = {"retry_backoff_ms": 100, "metadata_max_age_ms": 300_000, "metric_reporters": []}
+_ADMIN_NETWORK: Final[dict[str, Any]] = {"retry_backoff_ms": 100, "metadata_max_age_ms": 300_000}
 _OLD: Final[dict[str, Any]] = {  # of version 2, of all clients
     "api_version_auto_timeout_ms": 2000,
     "sock_chunk_bytes": 4096,
@@ -136,7 +136,9 @@ PRODUCER: Final[dict[str, Any]] = (
         "retry_backoff_ms": 100,
     }
 )
-ADMIN: Final[dict[str, Any]] = _COMMON | _NETWORK | _ADMIN_NETWORK | {"client_id": f"kafka-python-{__version__}"}
+ADMIN: Final[dict[str, Any]] = (
+    _COMMON | _NETWORK | _ADMIN_NETWORK | {"metric_reporters": [], "client_id": f"kafka-python-{__version__}"}
+)
 OLD: Final[Mapping[str, Mapping[str, Any]]] = {  # options of version 2 only, by class
     "KafkaConsumer": _OLD | {"legacy_iterator": False},
     "KafkaProducer": _OLD | {"bootstrap_topics_filter": frozenset(), "buffer_memory": 33_554_432},
