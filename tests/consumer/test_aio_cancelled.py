@@ -31,7 +31,7 @@ def store() -> Iterator[pylog.Store]:
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll has several steps."""
-    monkeypatch.setattr(pylog.aio, "_SLICE_MS", 2)
+    monkeypatch.setattr(pylog.aio.consumer, "_SLICE_MS", 2)
 
 
 class Cancelling:

@@ -29,7 +29,30 @@ EACH_STEP: Final = (  # a program runs once for each step at which it dies or a 
     "tests/beside/test_close_at_each_line.py",
     "tests/beside/test_lock_files_removed_at_each_step.py",
 )
-SLOW: Final = ("tests/campaign/", "tests/support/campaign/", RIVALS, SPARSE, DOCSTRINGS, *EACH_STEP, *LONGEST_FIRST)
+EACH_CALL: Final = (  # every public call is tried in one way
+    "tests/test_closed.py",
+    "tests/test_wrong_types_of_coroutines.py",
+    "tests/test_wrong_types_of_methods.py",
+)
+PROGRAMS: Final = (  # start interpreters, servers or other processes, or wait for time to pass
+    "tests/beside/test_refreshes.py",
+    "tests/compat/test_aio_fixture.py",
+    "tests/compat/test_installing.py",
+    "tests/compat/test_plugin.py",
+    "tests/consumer/test_new_partitions.py",
+    "tests/groups/test_hurried.py",
+    "tests/monitoring/test_served.py",
+    "tests/objects/test_kafka_tier.py",
+    "tests/objects/test_remote_file.py",
+    "tests/producer/test_topics_changed.py",
+    "tests/test_warm.py",
+    "tests/transactions/test_readers_beside.py",
+    "tests/ui/test_beside.py",
+    "tests/ui/test_locked.py",
+    "tests/ui/test_uds.py",
+)
+ALONE: Final = (RIVALS, SPARSE, DOCSTRINGS)
+SLOW: Final = ("tests/campaign/", "tests/support/campaign/", *ALONE, *EACH_STEP, *EACH_CALL, *PROGRAMS, *LONGEST_FIRST)
 OLDER_BROKERS: Final = ("[2.8.2", "[3.9.1", "-2.8.2/", "-3.9.1/")  # in the parameters of a test
 ALL_OF_THEM: Final = frozenset({"slow", "kafka", "spark", "servers", "prometheus", "browser"})
 MOST: Final = 2  # parameters of a test that the fast tests take

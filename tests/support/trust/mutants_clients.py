@@ -450,7 +450,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_cancelled_run_of_poll_loses_its_records",
-        file="pylog/aio.py",
+        file="pylog/aio/consumer.py",
         text="        if (own := self._own(method)) is not None:\n            return cast(T, await own(*arguments, **options))\n",
         replacement="",
         tests=(
@@ -463,7 +463,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_callback_that_awaits_a_cancelled_task_cancels_the_send",
-        file="pylog/aio_delivery.py",
+        file="pylog/aio/delivery.py",
         text="        except (Exception, asyncio.CancelledError):",
         replacement="        except Exception:",
         tests=("tests/consumer/test_aio_callbacks.py::test_an_error_of_on_delivery_is_logged_and_the_send_returns[True]",),
@@ -519,7 +519,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="async_iteration_is_no_poll",
-        file="pylog/aio.py",
+        file="pylog/aio/consumer.py",
         text="            if self._changes or self._polling.is_check_due:",
         replacement="            if self._changes:",
         tests=(
@@ -553,7 +553,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="plain_changes_wait_for_the_next_fetch",
-        file="pylog/aio.py",
+        file="pylog/aio/consumer.py",
         text="            if self._changes or self._polling.is_check_due:\n",
         replacement="            if self._polling.is_check_due:\n",
         tests=("tests/consumer/test_aio_calls.py::test_plain_changes_are_in_force_before_the_next_record",),
@@ -561,7 +561,7 @@ CLIENTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="plain_changes_of_a_listener_come_too_late",
-        file="pylog/aio.py",
+        file="pylog/aio/consumer.py",
         text="        found._after_changes(lambda: None)  # those that the listener has made\n",
         replacement="        pass\n",
         tests=("tests/consumer/test_aio_calls.py::test_a_listeners_coroutine_may_await_these_calls",),

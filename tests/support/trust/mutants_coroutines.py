@@ -12,7 +12,7 @@ ENDS: Final = "tests/consumer/test_aio_loops_end.py::"
 COROUTINES: Final = (
     Mutant(
         name="a_seek_takes_back_a_pause",
-        file="pylog/aio_changes.py",
+        file="pylog/aio/changes.py",
         text="            self._states[partition] = self._states.get(partition, _State())._replace(offset=offset)\n",
         replacement="            self._states[partition] = _State(offset=offset)\n",
         tests=("tests/consumer/test_aio_changes.py::test_changes_before_a_read_leave_what_the_same_calls_leave_one_by_one",),
@@ -20,7 +20,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_partition_that_was_given_up_between_two_reads_keeps_its_position",
-        file="pylog/aio_changes.py",
+        file="pylog/aio/changes.py",
         text="        if consumer.assignment() & self.partitions - self.kept:\n",
         replacement="        if False:\n",
         tests=("tests/consumer/test_aio_changes.py::test_changes_before_a_read_leave_what_the_same_calls_leave_one_by_one",),
@@ -41,7 +41,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_thread_waits_for_a_loop_that_is_closed",
-        file="pylog/aio_inside.py",
+        file="pylog/aio/inside.py",
         text="_CHECK_SECONDS: Final = 0.2",
         replacement="_CHECK_SECONDS: Final = 20.0",
         tests=(
@@ -54,7 +54,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_cancelled_step_of_an_iteration_loses_what_it_has_read",
-        file="pylog/aio_threads.py",
+        file="pylog/aio/threads.py",
         text="self._step or self._thread.begin(self._steps.next)",
         replacement="self._thread.begin(self._steps.next)",
         tests=("tests/test_aio_store.py::test_a_cancelled_step_of_an_iteration_loses_no_record",),
@@ -62,7 +62,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_store_that_is_opened_for_nobody_stays_open",
-        file="pylog/aio_store.py",
+        file="pylog/aio/store_calls.py",
         text="            opened.add_done_callback(_close)  # nobody gets it\n",
         replacement="",
         tests=("tests/test_aio_store.py::test_a_store_whose_opening_was_cancelled_is_closed",),
@@ -70,7 +70,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_collected_iteration_waits_for_a_thread_pool",
-        file="pylog/aio_threads.py",
+        file="pylog/aio/threads.py",
         text="        self._drop = finalize(self, self._steps.drop)\n",
         replacement="        self._drop = finalize(self, self._thread.begin, self._steps.close)\n",
         tests=("tests/test_aio_store.py::test_an_iteration_that_is_collected_inside_a_thread_pool_waits_for_no_lock",),
@@ -78,7 +78,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_coroutines_subscription_is_a_number",
-        file="pylog/aio_calls.py",
+        file="pylog/aio/calls.py",
         text="        if not isinstance(topics, Iterable):\n",
         replacement="        if False:\n",
         tests=("tests/test_wrong_types_of_coroutines.py::test_a_subscription_to_no_list_of_topics_is_refused",),
@@ -86,7 +86,7 @@ COROUTINES: Final = (
     ),
     Mutant(
         name="a_choice_is_made_inside_the_listener_of_another",
-        file="pylog/aio_changes.py",
+        file="pylog/aio/changes.py",
         text="            if is_nested and (self._leaves or self._chosen is not None):\n",
         replacement="            if False:\n",
         tests=("tests/compat/test_aio_clients.py::test_unsubscribe_and_assign_at_once_end_the_membership_first",),

@@ -285,7 +285,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="async_consumer_awaits_its_listener",
-        file="pylog/aio.py",
+        file="pylog/aio/consumer.py",
         text="        self._polling.await_with(partial(_awaited, ref(self)))\n",
         replacement="        self._polling.await_with(bool)\n",
         tests=(
@@ -295,7 +295,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="closed_loops_are_let_go",
-        file="pylog/aio.py",
+        file="pylog/aio/producer.py",
         text="ref[_Answers]] = WeakKeyDictionary()",
         replacement="ref[_Answers]] = {}",
         tests=("tests/test_coroutines.py::test_clients_keep_no_event_loop_that_was_closed",),

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from pylog.aio_delivery import Sent, report_sent, settle
+from pylog.aio.delivery import Sent, report_sent, settle
 from pylog.arguments import is_int
 from pylog.errors import ClosedError, InvalidRecordError, InvalidTypeError
 from pylog.producer.future import RecordMetadata

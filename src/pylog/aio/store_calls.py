@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from pylog.aio_log import AsyncLog
-from pylog.aio_threads import InThreads, StoreThreads, in_thread
+from pylog.aio.log import AsyncLog
+from pylog.aio.threads import InThreads, StoreThreads, in_thread
 from pylog.client_thread import result_of, without_stop_iteration
 from pylog.store import Store
 from pylog.threads import submitted

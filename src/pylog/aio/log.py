@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from pylog import limits
-from pylog.aio_threads import AsyncIteration, InThreads, StoreThreads, in_chunks, in_thread
+from pylog.aio.threads import AsyncIteration, InThreads, StoreThreads, in_chunks, in_thread
 from pylog.arguments import check_kind
 from pylog.consumer.options import checked_timeout
 from pylog.log.log import Log, follow_in_slices

@@ -17,8 +17,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from pylog.aio_batch import AsyncBatchCalls
-from pylog.aio_changes import PendingChanges
+from pylog.aio.batch import AsyncBatchCalls
+from pylog.aio.changes import PendingChanges
 from pylog.client_thread import ClientThread
 from pylog.consumer.arguments import checked_partitions
 from pylog.consumer.assignment import ConsumerAssignment
