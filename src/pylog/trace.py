@@ -152,6 +152,10 @@ GROUP_DELETED: Final = Event("groups", "deleted", "Deleted a group")
 MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a stopped broker from a group")
 
 TIER_LISTED: Final = Event("archive", "tier listed", "Listed a broker's tier, whose records of the segments are not here")
+TIER_EPOCHS_WRONG: Final = Event(
+    "archive", "tier epochs wrong", "Found leader epochs that contradict the batches of a broker's tier", logging.WARNING
+)
+TIER_LEFT_OUT: Final = Event("archive", "tier left out", "Left out a segment of a broker's tier: it is not in the log's epochs")
 SEGMENT_ARCHIVED: Final = Event("archive", "segment archived", "Archived a segment")
 ARCHIVE_FAILED: Final = Event("archive", "failed", "Could not reach or change the archive of a partition", logging.WARNING)
 SEGMENT_RETIRED: Final = Event("archive", "retired", "Deleted a local segment that is in the archive")

@@ -32,6 +32,16 @@ def a_tier_is_listed(path: Path) -> None:
         store.log("t")
 
 
+@scene("TIER_EPOCHS_WRONG", "TIER_LEFT_OUT")
+def a_checkpoint_in_a_tier_and_one_of_the_broker_are_wrong(path: Path) -> None:
+    tiers = unpacked_tiers(path / "tiers")
+    root, remote = metadata_free_directory(tiers, path / "data"), tiers / "ktier" / "remote" / "kafka-tiered-storage"
+    for checkpoint in (max(remote.rglob("t-0-*/*.leader_epoch_checkpoint")), root / "t-0" / "leader-epoch-checkpoint"):
+        checkpoint.write_text("0\n1\n3 0\n")
+    with pylog.open(root, mode="r", archive=pylog.KafkaTier(str(remote), layout="local")) as store:
+        store.log("t")
+
+
 @scene("ARCHIVED", "ARCHIVE_TAKEN_OVER", "RESTORED")
 def an_archive_is_continued_by_a_restored_directory(path: Path) -> None:
     with opened(path / "shop") as store:

@@ -24,7 +24,7 @@ from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.layout import INDEXES, RSM_MANIFEST
 from pylog.objects.objects import ObjectStore
 from pylog.objects.tier_batches import epochs_within
-from pylog.objects.tier_segments import TierSegment
+from pylog.objects.tier_segments import TierSegment, impossible
 from pylog.objects.tier_source import TierPartition, small_object
 from pylog.record.compression import decompress_into
 from pylog.record.format import CODEC_ZSTD
@@ -121,13 +121,20 @@ def _compact_text(value: bytes) -> bytes | None:
 
 
 def _segment(facts: SegmentFacts, size: int, stem: str, url: str) -> TierSegment:
+    def damaged(reason: str) -> CorruptionError:
+        return CorruptionError(f"{url} {reason}; restore the object", path=url, position=0)
+
+    name = stem.rpartition("/")[2]
     try:
         pairs = sorted((int(epoch), start) for epoch, start in facts.segment_leader_epochs.items())
-        epochs = tuple(EpochEntry(epoch, start) for epoch, start in pairs)
     except ValueError as error:
-        raise CorruptionError(
-            f"{url} has a leader epoch that is not a number; restore the object", path=url, position=0
-        ) from error
+        raise damaged("has a leader epoch that is not a number") from error
+    epochs = tuple(EpochEntry(epoch, start) for epoch, start in pairs)
+    if f"{facts.start_offset:020d}-{facts.remote_log_segment_id.id}" != name:
+        raise damaged(f"describes a segment that begins at offset {facts.start_offset}, and its name another one")
+    wrong = impossible(facts.start_offset, facts.end_offset + 1, epochs)
+    if wrong is not None:
+        raise damaged(wrong)
     return TierSegment(facts.remote_log_segment_id.id, facts.start_offset, facts.end_offset + 1, size, epochs, stem)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from pylog import limits
-from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry, assign_epoch
-from pylog.errors import CorruptionError
+from pylog import limits, trace
+from pylog.directory.leader_epoch_cache import EPOCHS, EpochEntry, assign_epoch, epoch_for_offset
+from pylog.errors import CorruptionError, ObjectStoreError, ObjectStoreUnavailableError
 from pylog.index import kinds
 from pylog.index.offset_index import OffsetPosition
 from pylog.objects.tier_source import SegmentObjects
@@ -69,16 +69,49 @@ def epochs_within(objects: SegmentObjects, base_offset: int, end: int, size: int
         base_offset, end: its offsets.
         size: bytes of its log.
 
-    Cost: the checkpoint; all headers of the log if the checkpoint has no entries of these offsets.
+    Cost: the checkpoint and two ranges of the log; all its headers if the checkpoint has no entries of these offsets, or
+        contradicts the first or the last batch.
     """
     entries = epochs_in(objects.small_file(LEADER_EPOCH_CHECKPOINT), objects.url)
     starts = [(entry.epoch, max(entry.start_offset, base_offset)) for entry in entries]
     ends = [start for _, start in starts[1:]] + [end] * bool(starts)
     found = [EpochEntry(epoch, start) for (epoch, start), stop in zip(starts, ends, strict=True) if start < min(stop, end)]
-    return tuple(found) or _epochs_of_batches(objects, size)
+    if not found:
+        return epochs_of_batches(objects, size)
+    wrong = epoch_misfit(objects, base_offset, size, found)
+    if wrong is None:
+        return tuple(found)
+    trace.line(trace.TIER_EPOCHS_WRONG, path=objects.url, reason=wrong, then="the batches count")
+    return epochs_of_batches(objects, size)
 
 
-def _epochs_of_batches(objects: SegmentObjects, size: int) -> tuple[EpochEntry, ...]:
+def epoch_misfit(objects: SegmentObjects, base_offset: int, size: int, epochs: Sequence[EpochEntry]) -> str | None:
+    """Returns how leader epochs contradict a segment's first or last batch, in words; None if they do not.
+
+    Args:
+        objects: the segment.
+        base_offset: its first offset.
+        size: bytes of its log.
+        epochs: what its description says, ascending.
+
+    Cost: two ranges of the log, and its offset index.
+    """
+    first = next(_columns(objects, 0, size), None)
+    last = first
+    for last in _columns(objects, _hint(objects, base_offset, size, limits.INT64_MAX), size):  # noqa: B007 - for the last one
+        pass
+    for column in (first, last):
+        if column is None or column[LEADER_EPOCH] < 0:
+            continue
+        written = epoch_for_offset(list(epochs), column[LAST_OFFSET])
+        if written != column[LEADER_EPOCH] and (column is last or written is not None):  # a log may start after the first batch
+            have = "none" if written is None else str(written)
+            return f"offset {column[LAST_OFFSET]} has the leader epoch {column[LEADER_EPOCH]} in its batch, and {have} there"
+    return None
+
+
+def epochs_of_batches(objects: SegmentObjects, size: int) -> tuple[EpochEntry, ...]:
+    """Returns the leader epochs of a segment's batches. Cost: all headers of the log."""
     found: list[EpochEntry] = []
     for column in _columns(objects, 0, size):
         found = assign_epoch(found, column[LEADER_EPOCH], column[BASE_OFFSET])
@@ -86,8 +119,15 @@ def _epochs_of_batches(objects: SegmentObjects, size: int) -> tuple[EpochEntry, 
 
 
 def _hint(objects: SegmentObjects, base_offset: int, size: int, offset: int) -> int:
-    """Returns the position of a batch at or before an offset, by the index; 0 if the index is damaged."""
-    index, damaged = kinds.OFFSETS.parsed(objects.small_file(INDEX) or b"", objects.url, base_offset, size)
+    """Returns the position of a batch at or before an offset, by the index; 0 if the index is damaged or missing."""
+    data = b""
+    try:
+        data = objects.small_file(INDEX) or b""
+    except ObjectStoreUnavailableError:
+        raise
+    except (CorruptionError, ObjectStoreError):
+        pass
+    index, damaged = kinds.OFFSETS.parsed(data, objects.url, base_offset, size)
     if damaged or not len(index):
         return 0
     entry: OffsetPosition = index.lookup(offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -16,12 +17,18 @@ from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, Checkpoint
 from pylog.directory.leader_epoch_cache import EpochEntry, read_epochs, tiered_log_start, truncate_epochs_start
 from pylog.directory.partition_metadata import format_partition_metadata, read_topic_id
 from pylog.directory.topic_names import parse_partition_directory
-from pylog.errors import CorruptionError, InvalidArgumentError, ObjectStoreError, ObjectStoreUnavailableError
+from pylog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    ObjectStoreError,
+    ObjectStoreUnavailableError,
+)
 from pylog.fs import FileSystem, join
 from pylog.objects.cache import SMALL_OBJECTS
 from pylog.objects.ranges import MissingLog
 from pylog.objects.remote_files import BytesInMemory, Folder, Folders, RemoteEntry
-from pylog.objects.tier_batches import epochs_in, position_of
+from pylog.objects.tier_batches import end_offset, epoch_misfit, epochs_in, epochs_of_batches, position_of
 from pylog.objects.tier_metadata import recorded_segments
 from pylog.objects.tier_segments import Served, TierSegment, cover, newest, on_lineage
 from pylog.objects.tier_source import SegmentObjects, TierLayout, TierPartition
@@ -152,6 +159,7 @@ class TierFolders:
         if recorded is None and not found:
             return None
         segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]
+        _note_left_out(self._layout, found, segments)
         return TierView(topic_id, tuple(cover(segments, start, local_start)), tuple(epochs), local_start)
 
 
@@ -211,11 +219,12 @@ class RemoteOnlyFolders:
         last = newest(found)
         if last is None:
             return {}
+        _check_end(self._layout.opened(last), last)
         lineage = self._epochs(last, found)
-        segments = [each for each in found if on_lineage(each, lineage, limits.INT64_MAX)]
-        if last not in segments:
+        if not on_lineage(last, lineage, limits.INT64_MAX):
             url = self._layout.opened(last).url
             raise CorruptionError(f"{url} has other leader epochs than its copy of the checkpoint; restore its objects", path=url)
+        segments = _of_log(self._layout, found, lineage)
         start = max(min(each.base_offset for each in segments), min(lineage[0].start_offset, last.base_offset))
         parts = cover(segments, start, None)
         self.views[name] = view = TierView(partition.topic_id, tuple(parts), tuple(lineage), None)
@@ -234,13 +243,16 @@ class RemoteOnlyFolders:
     def _epochs(self, last: TierSegment, found: Sequence[TierSegment]) -> Sequence[EpochEntry]:
         """Returns the leader epochs of a log, from its last segment's checkpoint.
 
-        If the checkpoint is missing, damaged or empty, or begins after the segment, returns the first offset of each epoch in the
-        segments instead.
+        If the checkpoint is missing, damaged or empty, begins after the segment or contradicts its batches, returns the first
+        offset of each epoch in the segments instead.
         """
         objects = self._layout.opened(last)
         entries = epochs_in(_small_file(objects, LEADER_EPOCH_CHECKPOINT), objects.url)
         if entries and entries[0].start_offset < last.end_offset:
-            return entries
+            wrong = _misfit(objects, last, entries)
+            if wrong is None:
+                return entries
+            trace.line(trace.TIER_EPOCHS_WRONG, path=objects.url, reason=wrong, then="the segments count")
         starts: dict[int, int] = {}
         for epoch, start in (entry for segment in found for entry in segment.epochs):
             starts[epoch] = min(start, starts.get(epoch, start))
@@ -276,6 +288,52 @@ class PinnedFolders:
         if name == self._name and local_start == self._view.local_start:
             return self._folders.folder_of_view(name, self._view)
         return {} if local_start is None else self._folders.folder(name, local_start)
+
+
+def _of_log(layout: TierLayout, found: Sequence[TierSegment], epochs: Sequence[EpochEntry]) -> list[TierSegment]:
+    """Returns the segments that are part of a log. If one would be left out, its batches are asked first.
+
+    Without a broker's directory nothing else tells that offsets of the log are missing.
+    """
+    known = [each if on_lineage(each, epochs, limits.INT64_MAX) else _as_batches_say(layout.opened(each), each) for each in found]
+    kept = [each for each in known if on_lineage(each, epochs, limits.INT64_MAX)]
+    _note_left_out(layout, known, kept)
+    return kept
+
+
+def _note_left_out(layout: TierLayout, found: Sequence[TierSegment], kept: Sequence[TierSegment]) -> None:
+    for each in set(found).difference(kept):
+        trace.line(trace.TIER_LEFT_OUT, path=layout.opened(each).url, first=each.base_offset, end=each.end_offset)
+
+
+def _as_batches_say(objects: SegmentObjects, segment: TierSegment) -> TierSegment:
+    """Returns a segment with the leader epochs of its batches, if they contradict its description."""
+    wrong = _misfit(objects, segment, segment.epochs)
+    if wrong is None:
+        return segment
+    trace.line(trace.TIER_EPOCHS_WRONG, path=objects.url, reason=wrong, then="the batches count")
+    return segment._replace(epochs=epochs_of_batches(objects, segment.size))
+
+
+def _misfit(objects: SegmentObjects, segment: TierSegment, epochs: Sequence[EpochEntry]) -> str | None:
+    """Returns how leader epochs contradict a segment, as `epoch_misfit`; None if its log is missing or damaged."""
+    with suppress(CorruptionError, ObjectNotFoundError):
+        return epoch_misfit(objects, segment.base_offset, segment.size, epochs)
+    return None
+
+
+def _check_end(objects: SegmentObjects, last: TierSegment) -> None:
+    """Refuses a description of the last segment that ends before its last batch. A damaged log is left to its readers.
+
+    Raises:
+        CorruptionError: it does.
+    """
+    end = last.end_offset
+    with suppress(CorruptionError, ObjectNotFoundError):
+        end = end_offset(objects, last.base_offset, last.size)
+    if end > last.end_offset:
+        message = f"{objects.url} ends at offset {end}, but its description at {last.end_offset}; restore its objects"
+        raise CorruptionError(message, path=objects.url, offset=last.end_offset, next_offset=end)
 
 
 def _formatted(epochs: Sequence[EpochEntry]) -> bytes:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from pylog.directory.leader_epoch_cache import EpochEntry
 from pylog.directory.partition_metadata import id_text
 from pylog.errors import UnsupportedFormatError
+from pylog.objects.tier_segments import impossible
 from pylog.objects.tier_source import TierPartition
 from pylog.record.primitives import Reader, parsing
 from pylog.text import counted
@@ -104,8 +105,9 @@ def _segment(read: Reader) -> RecordedSegment:
     read.int64()  # the time of the event
     epochs = tuple(sorted(read.array(lambda: _epoch(read))))
     size, custom, state = read.int32(), read.optional_sized(), read.int8()
-    if not 0 <= base <= last or size < 0:
-        raise IndexError(f"a segment with the offsets {base} to {last} and {counted(size, 'byte')}")
+    wrong = impossible(base, last + 1, epochs)
+    if wrong is not None or size < 0:
+        raise IndexError(wrong or f"has a segment of {counted(size, 'byte')}")
     return RecordedSegment(partition, segment_id, base, last + 1, size, epochs, custom, state)
 
 

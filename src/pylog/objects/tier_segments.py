@@ -44,6 +44,28 @@ class Served(NamedTuple):
     segment: TierSegment | None
 
 
+def impossible(base_offset: int, end_offset: int, epochs: Sequence[EpochEntry]) -> str | None:
+    """Returns why no segment can have such offsets and leader epochs, in words; None if one can.
+
+    Args:
+        base_offset, end_offset: its offsets.
+        epochs: its leader epochs, sorted.
+
+    >>> impossible(10, 20, [EpochEntry(0, 10), EpochEntry(1, 12)]), impossible(10, 20, [EpochEntry(0, 12), EpochEntry(1, 10)])
+    (None, 'has the leader epochs 0 and 1, whose offsets 12 and 10 do not rise')
+    """
+    if not 0 <= base_offset < end_offset <= limits.INT64_MAX:
+        return f"has a segment from offset {base_offset} to before offset {end_offset}"
+    for epoch, start in epochs:
+        if epoch < 0 or not base_offset <= start < end_offset:
+            return f"has the leader epoch {epoch} from offset {start} on, in a segment from {base_offset} to before {end_offset}"
+    for low, high in pairwise(epochs):
+        if low.epoch == high.epoch or low.start_offset >= high.start_offset:
+            offsets = f"whose offsets {low.start_offset} and {high.start_offset} do not rise"
+            return f"has the leader epochs {low.epoch} and {high.epoch}, {offsets}"
+    return None
+
+
 def newest(segments: Sequence[TierSegment]) -> TierSegment | None:
     """Returns the segment of the latest leader that reaches furthest. A tier without a local log has its leader epochs."""
     return max(segments, key=lambda each: (each.epochs[-1].epoch if each.epochs else -1, each.end_offset), default=None)

@@ -422,8 +422,8 @@ HOSTILE: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_segment_of_another_leader_counts",
         file="pylog/objects/tier_files.py",
-        text="        segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]\n        return",
-        replacement="        segments = found\n        return",
+        text="        segments = [each for each in found if on_lineage(each, epochs, limits.INT64_MAX)]\n        _note",
+        replacement="        segments = found\n        _note",
         tests=("tests/objects/test_kafka_tier.py::test_a_segment_of_a_leader_that_the_log_does_not_have_does_not_count",),
         why="Records are read that a later leader has replaced.",
     ),

@@ -9,6 +9,7 @@ from support.trust.mutant import Mutant
 _TESTS: Final = "tests/objects/test_tiering.py::"
 _MOVED: Final = "tests/objects/test_moved_to_a_tier.py::"
 _RAISED: Final = _MOVED + "test_a_log_start_that_a_broker_raises_in_the_tier_is_that_of_the_next_call"
+_EPOCHS: Final = "tests/objects/test_tier_epochs.py::"
 
 TIERING: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -108,5 +109,43 @@ TIERING: Final[tuple[Mutant, ...]] = (
             "tests/log/test_offset_checkpoints.py::test_an_open_log_follows_a_start_that_a_broker_has_raised_within_a_segment",
         ),
         why="An open reader goes on to serve records that a broker has deleted.",
+    ),
+    Mutant(
+        name="a_checkpoint_that_the_batches_contradict_leaves_segments_out",
+        file="pylog/objects/tier_batches.py",
+        text="        if written != column[LEADER_EPOCH] and",
+        replacement="        if False and",
+        tests=(
+            _EPOCHS
+            + "test_a_checkpoint_that_the_batches_contradict_hides_no_records[a later epoch from the start on-last segment]",
+        ),
+        why="Readers of a broker's tier get a shorter log, and no error.",
+    ),
+    Mutant(
+        name="the_first_segment_of_a_tier_is_left_out_by_its_manifest_alone",
+        file="pylog/objects/tier_files.py",
+        text="        segments = _of_log(self._layout, found, lineage)\n",
+        replacement="        segments = [each for each in found if on_lineage(each, lineage, limits.INT64_MAX)]\n",
+        tests=(_EPOCHS + "test_the_first_segment_of_a_tier_with_an_earlier_epoch_than_its_batches_is_read",),
+        why="Readers of a broker's tier get a log that begins later, and no error.",
+    ),
+    Mutant(
+        name="a_manifest_by_which_a_log_ends_before_its_last_batch_is_believed",
+        file="pylog/objects/tier_files.py",
+        text="    if end > last.end_offset:\n",
+        replacement="    if False:\n",
+        tests=(
+            _EPOCHS
+            + "test_a_manifest_whose_offsets_or_epochs_cannot_be_is_an_error_and_no_shorter_log[ending before its last batch]",
+        ),
+        why="The last records of a broker's tier are not read, and no error says so.",
+    ),
+    Mutant(
+        name="wrong_leader_epochs_are_no_finding_beside_a_gap",
+        file="pylog/log/checking/log_watch.py",
+        text="[*self._findings, *epochs])\n        gaps",
+        replacement="self._findings)\n        gaps",
+        tests=(_EPOCHS + "test_verify_names_a_brokers_checkpoint_that_contradicts_the_local_batches[other epoch]",),
+        why="A verification says that sound objects are missing, and not that the checkpoint is wrong.",
     ),
 )

@@ -97,10 +97,11 @@ class LogWatch:
 
     def report(self) -> Report:
         """Returns everything found."""
-        if self.damaged:  # further mismatches are consequences
-            return self._counts.with_findings(self._findings)
+        epochs = self._epochs.found(self.next_offset)
+        if self.damaged:  # further mismatches are consequences, but wrong leader epochs are the cause of gaps in a broker's tier
+            return self._counts.with_findings([*self._findings, *epochs])
         gaps = [] if self._sparse else self._gaps
-        return self._counts.with_findings([*self._findings, *gaps, *self._epochs.misfits])
+        return self._counts.with_findings([*self._findings, *gaps, *epochs])
 
     def _enter(self, segment: LogSegment) -> None:
         """Compares a segment's base with the end of the previous one."""
@@ -155,11 +156,22 @@ class _EpochWatch:
         self._judged = not self.findings  # a damaged one is not compared
         self._lacking = epochs is None
         self._epochs, self._starts = np.array(epochs or [EpochEntry(-1, -1)], np.int64).T
-        self.misfits: list[Finding] = []
+        self._misfits: list[Finding] = []
+
+    def found(self, end: int) -> list[Finding]:
+        """Returns the contradictions, after all batches.
+
+        Args:
+            end: the offset after the last batch.
+        """
+        first = int(self._starts[0])
+        if first <= end or self._lacking or not self._judged:
+            return self._misfits
+        return [about("derived", self._path, f"begins at offset {first}, after the end of the log at {end}", offset=first)]
 
     def take(self, segment: LogSegment, table: Table) -> None:
         asked = (table[LEADER_EPOCH] >= 0) & (table[BASE_OFFSET] >= max(self._start_offset, self._starts[0]))
-        if self.misfits or not self._judged or not asked.any():
+        if self._misfits or not self._judged or not asked.any():
             return
         slots = self._starts.searchsorted(table[BASE_OFFSET], "right") - 1
         wrong = asked & ((slots < 0) | (self._epochs[np.maximum(slots, 0)] != table[LEADER_EPOCH]))
@@ -167,7 +179,7 @@ class _EpochWatch:
             batch = int(np.argmax(wrong))
             offset, epoch = int(table[BASE_OFFSET, batch]), int(table[LEADER_EPOCH, batch])
             message = "is missing" if self._lacking else f"does not give offset {offset} the leader epoch {epoch}"
-            self.misfits.append(about("derived", self._path, f"{message}, as its batch in {segment.path} has", offset=offset))
+            self._misfits.append(about("derived", self._path, f"{message}, as its batch in {segment.path} has", offset=offset))
 
 
 class _SegmentWatch:
