@@ -226,6 +226,62 @@ def test_a_batch_of_messages_is_accepted_and_a_wrong_one_is_refused_before(layer
         producer.list_topics()
 
 
+@pytest.mark.parametrize("package", [confluent_kafka, confluent])
+def test_on_revoke_may_call_a_consumer_that_closes(package: Any, layer: dict[str, str], mock: dict[str, str]) -> None:
+    seen: list[Any] = []
+
+    def on_revoke(consumer: Any, partitions: list[Any]) -> None:
+        seen.append(len(consumer.assignment()))
+        consumer.commit(offsets=[package.TopicPartition("orders", 0, 1)], asynchronous=False)
+        consumer.incremental_unassign(partitions)
+        if package is confluent:
+            consumer.close()  # does nothing: the call that is under way closes it. The real client waits for itself
+
+    options = layer if package is confluent else mock
+    producer = package.Producer(options)
+    producer.produce("orders", b"tea", partition=0)
+    producer.flush()
+    consumer = package.Consumer({**options, "group.id": "close", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"], on_revoke=on_revoke)
+    while consumer.poll(0.5) is None:
+        pass
+    consumer.close()
+    producer.close()
+    assert seen == [PARTITIONS]
+
+
+@pytest.mark.parametrize("package", [confluent_kafka, confluent])
+def test_a_closed_consumer_refuses_each_call(package: Any, layer: dict[str, str], mock: dict[str, str]) -> None:
+    consumer = package.Consumer({**(layer if package is confluent else mock), "group.id": "closed"})
+    consumer.close()
+    one = [package.TopicPartition("orders", 0, 1)]
+    calls = [
+        lambda: consumer.position(one),
+        consumer.unassign,
+        lambda: consumer.store_offsets(offsets=one),
+        lambda: consumer.poll(0),
+        consumer.assignment,
+        lambda: consumer.committed(one),
+        lambda: consumer.assign(one),
+        lambda: consumer.incremental_unassign(one),
+        consumer.memberid,
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    consumer.close()
+
+
+@pytest.mark.parametrize("package", [confluent_kafka, confluent])
+def test_a_closed_producer_refuses_each_call(package: Any, layer: dict[str, str], mock: dict[str, str]) -> None:
+    producer = package.Producer(layer if package is confluent else mock)
+    producer.close()
+    for call in (lambda: producer.produce("orders", b"tea"), lambda: producer.poll(0), producer.flush, producer.purge):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    assert producer.close()
+
+
 def test_a_message_can_be_made_for_a_test_and_changed() -> None:
     message = confluent.Message(topic="orders", value=b"tea", headers=[("h", b"1")])
     message.set_key("k")

@@ -64,6 +64,12 @@ class ResetPlan:
 class Group(FactoryMade, ShownAsTable, factory="Store.group"):
     """One consumer group, for an administrator. `Store.group` returns one for any name. Each call reads the records again.
 
+    Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
+    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too.
+
+    Attributes:
+        group_id: the group's name.
+
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
     >>> _ = store.create_topic("orders")
@@ -105,6 +111,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         Raises:
             GroupIdNotFoundError: there is no such group.
             CorruptionError: its offsets are damaged, or the log of one of its partitions is.
+            StorageFailedError: a log cannot be read.
 
         Cost: as `OffsetStore.fetch`, and as `Store.start_and_end_offsets`.
 
@@ -178,7 +185,9 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
 
         Raises:
             GroupIdNotFoundError: there is no such group.
-            StorageFailedError: the file cannot be written.
+            CorruptionError: its offsets are damaged. StorageFailedError: they cannot be read, or the file cannot be written.
+
+        Cost: as `OffsetStore.fetch`; no log is read.
         """
         plan_file.write(path, plan_file.format_plan(committed_by(self)))
 
@@ -216,7 +225,7 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
         Raises:
             NonEmptyGroupError: the group has active members. For this and all errors below, nothing was written.
             GroupIdNotFoundError: no `scope` is given, and there is no such group.
-            UnknownTopicOrPartitionError: a partition of the scope or the file does not exist.
+            UnknownTopicOrPartitionError: a topic or partition of the scope or the file does not exist.
             InvalidArgumentError: the arguments do not name one target, a line of the file is wrong, or nothing is committed for a
                 partition to be shifted.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
@@ -323,6 +332,8 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
             GroupIdNotFoundError: there is no such group.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
+        Cost: one append.
+
         Spec: groups-and-transactions 1.9, 2.8.
         """
         existed = False
@@ -355,7 +366,10 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
             GroupSubscribedToTopicError: an active member reads one of the topics. Here as below, nothing was written.
             NonEmptyGroupError: the group has active members that are not consumers.
             GroupIdNotFoundError: there is no such group.
+            InvalidArgumentError: the scope is no list of topics and partitions.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Cost: one append.
 
         Spec: groups-and-transactions 2.8.
         """

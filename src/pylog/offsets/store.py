@@ -18,6 +18,9 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
     A committed offset is the offset of the next record to read. Groups without members are Kafka's simple groups: the last commit
     counts.
 
+    Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
+    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too.
+
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
     >>> _ = store.create_topic("orders")
@@ -94,6 +97,8 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
             group_id: the group's name.
 
         A caller that must not read records twice waits for the transaction's end before it fetches them, as Kafka's consumers do.
+
+        Raises, Cost: as `fetch`.
         """
         return self._manager.pending(group_id)
 
@@ -110,10 +115,9 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
         Returns:
             The names, sorted; and for each partition of `__consumer_offsets` that cannot be read the error, by the partition's
-            number: its groups are missing. Cost: as `groups`.
+            number: its groups are missing.
 
-        Raises:
-            ClosedError: the store is closed.
+        Cost: as `groups`.
         """
         return self._manager.known_groups()
 
@@ -124,7 +128,9 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
         Returns:
             By partition: the number of such records, and the offset and the fault of the first ones. Partitions without any,
-            and those that cannot be read, are left out. Cost: as `groups`.
+            and those that cannot be read, are left out.
+
+        Cost: as `groups`.
         """
         return self._manager.skipped_records()
 
@@ -144,6 +150,8 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
 
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Cost: one append if there is something to delete.
         """
         return self._manager.delete(group_id, partitions, durability=durability)
 

@@ -105,6 +105,7 @@ class Producer(TransactionCalls, FactoryMade, Generic[K, V], factory="Store.prod
 
         Raises:
             UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: the record was not accepted.
+            InvalidTransactionStateError: with a `transactional_id`, no transaction is open, or an earlier call has failed.
             PylogTimeoutError: the buffer was full for `max_block_ms`; the record was not accepted.
             ClosedError: the producer is closed, or belongs to another process.
             Exception: that of a serializer or a partitioner.
@@ -243,6 +244,7 @@ class Producer(TransactionCalls, FactoryMade, Generic[K, V], factory="Store.prod
 
         Raises:
             UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: no row was appended.
+            ClosedError: the producer is closed. InvalidTransactionStateError: with a `transactional_id`, no transaction is open.
             As `Log.append_arrow`: batches appended before the error stay.
 
         Cost: millions of records a second.
@@ -293,7 +295,10 @@ class Producer(TransactionCalls, FactoryMade, Generic[K, V], factory="Store.prod
             topic: the topic's name.
 
         Raises:
-            UnknownTopicOrPartitionError: the topic does not exist.
+            UnknownTopicOrPartitionError: the topic does not exist. InvalidTopicError: no topic can have that name.
+            ClosedError: the store is closed.
+
+        Cost: one directory listing.
         """
         return set(self._manager.topic(check_topic_name(topic)).partition_ids)
 

@@ -10,7 +10,10 @@ from pylog.transactions.group_consumer import GroupConsumer, Offsets
 
 
 class TransactionCalls:
-    """The transactional calls of a producer that was created with a `transactional_id`."""
+    """The transactional calls of a producer that was created with a `transactional_id`.
+
+    Without one, each of them raises `InvalidTransactionStateError`; once the producer is closed, `ClosedError`.
+    """
 
     _buffer: RecordAccumulator
     _transactions: ProducerTransactions | None
@@ -74,6 +77,7 @@ class TransactionCalls:
             ProducerFencedError: a newer producer has the id. Give up: close this producer.
             FencedMemberError: the consumer has lost a partition whose offset was sent. Abort, poll, and begin again.
             NonEmptyGroupError: offsets were sent for a group's name, and the group has active members. Abort.
+            InvalidTransactionStateError: no transaction is open, or an earlier call has failed. Abort.
             TransactionAbortedError: the transaction has timed out, or an administrator has aborted it. Abort, and begin again.
             SyncFailedError: the outcome is unknown until the store is opened again.
             PylogError: as `Log.append`, such as StoreLockedError. Abort, and begin again.

@@ -46,6 +46,9 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
     `list`, `describe`, `find_open` and `find_hanging` only read, so they work in a store that is open for reading, and while a
     broker is running.
 
+    Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
+    partition locked for longer than `lock_timeout_ms`; in a store that is open for writing, the first read takes its lock, too.
+
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
     ...     _ = store.create_topic("orders")
@@ -94,6 +97,8 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
 
         Raises:
             InvalidArgumentError: a state does not exist.
+
+        Cost: as `list`.
         """
         wanted = _checked_states(states)
         with self._manager.gate:
@@ -116,6 +121,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
 
         Raises:
             TransactionalIdNotFoundError: there is no such id; the message names similar ones.
+            InvalidArgumentError: the id is empty, too long, or no text.
             CorruptionError: its state cannot be read.
 
         Cost: one refresh of a partition. The first call reads it.
@@ -150,6 +156,8 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
             TransactionalIdNotFoundError: there is no such id.
             ReadOnlyError: the store is open for reading.
             CorruptionError, StorageFailedError: a marker could not be written. The transaction is decided; `settle` tries again.
+
+        Cost: two appends to `__transaction_state`, and a marker in each partition of the transaction.
         """
         with self._manager.gate:
             coordinator = self._writing().coordinator
@@ -164,10 +172,11 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         """Finishes the transactions that dead processes of pylog have left, as `Store.tick` does, in all partitions.
 
         Returns:
-            How many transactions it has finished.
+            How many transactions it has finished. One that cannot be finished now is logged, and left to the next call.
 
         Raises:
             ReadOnlyError: the store is open for reading.
+            CorruptionError, StorageFailedError: a partition cannot be opened.
 
         Cost: opens each partition.
         """
@@ -217,6 +226,8 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
 
         Raises:
             PylogError: as `find_open`.
+
+        Cost: as `find_open`, twice for partitions with hanging transactions.
         """
         with self._manager.gate:
             now_ms = self._manager.clock.now_ms()
@@ -240,7 +251,10 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
         Raises:
             InvalidTransactionStateError: one of them does not hang: a transactional id has it open. Use `abort`.
             ReadOnlyError: the store is open for reading.
+            InvalidArgumentError: `hanging` has something else than results of `find_hanging`.
             CorruptionError, StorageFailedError: a partition cannot be written to. Those before it are ended.
+
+        Cost: one synced append for each.
         """
         with self._manager.gate:
             coordinator = self._writing().coordinator

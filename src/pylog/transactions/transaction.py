@@ -43,7 +43,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
     """Records for any partitions, and committed offsets, that become visible to `read_committed` readers all or none.
 
     A context manager: the end of the block commits, and an exception aborts. Created by `Store.transaction`. One thread uses it
-    at a time.
+    at a time. Closing the store aborts it; calls then raise `ClosedError`.
 
     Attributes:
         transactional_id: the id.
@@ -151,7 +151,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         Raises:
             InvalidTransactionStateError: the transaction has ended, or an earlier call has failed: abort it.
-            UnknownTopicOrPartitionError, InvalidTopicError, InvalidRecordError: nothing was added.
+            UnknownTopicOrPartitionError, InvalidTopicError, InvalidRecordError, InvalidArgumentError: nothing was added.
             PylogError: as `flush`, once the buffer is full.
         """
         self.append_many(topic, [(key, value, headers or (), timestamp)], partition=partition)
@@ -201,7 +201,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         Raises:
             OffsetOutOfRangeError, UnknownTopicOrPartitionError, InvalidArgumentError: nothing was added.
-            IllegalStateError: the consumer has no group.
+            IllegalStateError: the consumer has no group. InvalidTransactionStateError: as `append`.
 
         A partition that the consumer has lost makes `commit` raise FencedMemberError, and active members make it raise
         NonEmptyGroupError.
@@ -243,7 +243,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         Raises:
             ProducerFencedError: a newer instance uses the id.
-            TransactionAbortedError: another process has aborted the transaction.
+            TransactionAbortedError: it has timed out, or another process aborted it. InvalidTransactionStateError: as `append`.
             PylogError: as `Log.append`. After any error only `abort` is possible.
         """
         check_open(self)
@@ -369,8 +369,8 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         """Drops what is buffered, and aborts what is written: `read_committed` readers never see it. May be called twice.
 
         Raises:
-            InvalidTransactionStateError: the transaction is committed, or its outcome is unknown.
-            StorageFailedError: the abort could not be written; the next one that opens the store aborts the transaction.
+            InvalidTransactionStateError: it is committed, or that is unknown. ProducerFencedError: a newer instance aborted it.
+            StorageFailedError, StoreLockedError: the abort could not be written; the next one that opens the store does it.
         """
         outcome = self.outcome
         if outcome == "aborted":

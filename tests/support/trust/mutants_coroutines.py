@@ -1,4 +1,4 @@
-"""Mutants of the clients for coroutines: what waits, and for whom."""
+"""Mutants of the clients for coroutines, and of the layers for the programs of other clients."""
 
 from __future__ import annotations
 
@@ -115,5 +115,15 @@ COROUTINES: Final = (
         replacement="        await native.run(lambda _: None)\n",
         tests=("tests/compat/test_aio_clients.py::test_start_returns_with_partitions_and_members_share_them_without_polling",),
         why="start() of a second member waits until the first one reads.",
+    ),
+    Mutant(
+        name="a_consumer_of_confluent_kafka_is_closed_while_it_closes",
+        file="pylog/compat/confluent/consumer.py",
+        text="        if self._is_closed:\n            raise RuntimeError",
+        replacement="        if self._is_closing:\n            raise RuntimeError",
+        tests=(
+            "tests/compat/test_confluent_assignment.py::test_on_revoke_may_call_a_consumer_that_closes[pylog.compat.confluent]",
+        ),
+        why="A callback that unassigns as its partitions are revoked fails at each close.",
     ),
 )

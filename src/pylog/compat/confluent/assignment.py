@@ -80,7 +80,11 @@ class Assignment:
         self._rebalance_count += 1
 
     def unsubscribe(self) -> None:
-        """Leaves the group."""
+        """Leaves the group. Commits what was stored if `enable.auto.commit` is on.
+
+        Raises:
+            KafkaException: the group could not be left. Exception: that of a callback.
+        """
         with Translating():
             self._leave_assigned()
             self._native.unsubscribe()
@@ -126,6 +130,7 @@ class Assignment:
 
     def unassign(self) -> None:
         """Reads no partitions any more. In `on_revoke` it does nothing: the partitions are given up after it."""
+        self._check_open()
         if not self._is_subscribed:
             self.assign([])
 
@@ -243,12 +248,26 @@ class Assignment:
         self._positions.pop(partition.native, None)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Returns no records of some partitions until `resume`."""
+        """Returns no records of some partitions until `resume`.
+
+        Args:
+            partitions: partitions that are read.
+
+        Raises:
+            KafkaException: one of them is not read.
+        """
         with Translating():
             self._native.pause(*(each.native for each in partitions))
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Returns records of paused partitions again."""
+        """Returns records of paused partitions again.
+
+        Args:
+            partitions: partitions that are read.
+
+        Raises:
+            KafkaException: one of them is not read.
+        """
         with Translating():
             self._native.resume(*(each.native for each in partitions))
 
@@ -260,6 +279,9 @@ class Assignment:
         Args:
             partition: the partition.
             timeout, cached: accepted and not needed.
+
+        Raises:
+            KafkaException: there is no such partition, or it cannot be read.
         """
         with Translating():
             low = self._native.beginning_offsets([partition.native])[partition.native]

@@ -35,7 +35,7 @@ class Consumer(Assignment, Lookups):
     """Reads records, alone or as a member of a group.
 
     The default of `isolation.level` is `read_committed`, as in librdkafka. `on_commit` is called by `poll`, `consume` and `close`
-    for each automatic or asynchronous commit that has ended.
+    for each automatic or asynchronous commit that has ended. Once the consumer is closed, each call but `close` raises RuntimeError.
 
     Args:
         config: the options, with confluent-kafka's names.
@@ -63,7 +63,7 @@ class Consumer(Assignment, Lookups):
             self._native = self._cluster.store.consumer(**options)
         self._commits = Commits(self._native, self._events, on_commit, interval_ms, stores=stores)
         self._counts = Counts()
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._begin_assignment()
 
     def _check_open(self) -> None:
@@ -161,6 +161,7 @@ class Consumer(Assignment, Lookups):
         Args:
             partitions: the partitions.
         """
+        self._check_open()
         return [TopicPartition(*each.native, self._positions.get(each.native, OFFSET_INVALID)) for each in partitions]
 
     # ---- committed offsets ---------------------------------------------------------------------------------------------------
@@ -196,6 +197,7 @@ class Consumer(Assignment, Lookups):
         Raises:
             KafkaException: the option is true, or a partition is not read. ValueError: none or both were given.
         """
+        self._check_open()
         chosen = _offsets_of(message, offsets)
         if chosen is None:
             raise ValueError("store_offsets needs a message or offsets")
@@ -223,13 +225,22 @@ class Consumer(Assignment, Lookups):
         return self.consumer_group_metadata().member_id
 
     def close(self) -> None:
-        """Leaves the group, and closes the consumer. Commits what was stored if `enable.auto.commit` is on."""
-        if self._is_closed:
+        """Leaves the group, and closes the consumer. Commits what was stored if `enable.auto.commit` is on.
+
+        `on_revoke` is called for the partitions of the group, and may call the consumer. Later calls of `close` do nothing.
+
+        Raises:
+            KafkaException: the group could not be left. Exception: that of a callback.
+        """
+        if self._is_closing:
             return
-        self._is_closed = True
-        with Translating():
-            self._leave_assigned()
-            self._native.close()
+        self._is_closing = True
+        try:
+            with Translating():
+                self._leave_assigned()
+                self._native.close()
+        finally:
+            self._is_closed = True  # only now: `on_revoke` may call all methods
         self._commits.deliver()
 
     def __enter__(self) -> Self:

@@ -43,7 +43,8 @@ class _Sent(NamedTuple):
 class Producer(Lookups):
     """Appends records, in transactions if it has a `transactional.id`.
 
-    Keys go to the partitions that Kafka's Java client chooses. librdkafka's default partitioner chooses others.
+    Keys go to the partitions that Kafka's Java client chooses. librdkafka's default partitioner chooses others. Once the producer
+    is closed, each call except `close` raises RuntimeError.
 
     Args:
         config: the options, with confluent-kafka's names.
@@ -141,12 +142,13 @@ class Producer(Lookups):
                 accepted += 1
         return accepted
 
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: ARG002 - nothing is purged
         """Does nothing: an accepted record is on its way to the log, and cannot be taken back.
 
         Args:
             in_queue, in_flight, blocking: accepted and not used.
         """
+        self._check_open()
 
     def poll(self, timeout: float = 0) -> int:
         """Reports deliveries, and calls `error_cb` and `stats_cb`. Returns how many calls it made.
@@ -154,6 +156,7 @@ class Producer(Lookups):
         Args:
             timeout: seconds to wait for the first one; negative to wait as long as it takes.
         """
+        self._check_open()
         until = None if timeout < 0 else _CLOCK.monotonic() + timeout
         while not (count := self._report()) and (self._sent or self._events.are_awaited):
             left = _NAP_S if until is None else until - _CLOCK.monotonic()
@@ -174,6 +177,7 @@ class Producer(Lookups):
         Returns:
             How many records are still waiting.
         """
+        self._check_open()
         try:
             self._native.flush(None if timeout < 0 else timeout)
         except PylogTimeoutError:

@@ -25,7 +25,11 @@ Coordinator = int | None  # the broker that a group belongs to; there is one
 
 
 class GroupsOfAdmin:
-    """The calls of `KafkaAdminClient` for groups."""
+    """The calls of `KafkaAdminClient` for groups.
+
+    They raise kafka-python's errors: CorruptRecordError for damaged offsets, NoBrokersAvailable for a lock that another process
+    keeps. Once the administrator is closed, each of them raises IllegalStateError.
+    """
 
     _cluster: Cluster
 
@@ -34,7 +38,13 @@ class GroupsOfAdmin:
     def list_groups(
         self, broker_ids: Any = None, states_filter: Iterable[Any] | None = None, types_filter: Iterable[Any] | None = None
     ) -> list[dict[str, str]]:
-        """Returns all groups, or those with some states and types."""
+        """Returns all groups, or those with some states and types.
+
+        Args:
+            broker_ids: ignored; there is one broker.
+            states_filter: `GroupState` or Kafka's names of states; by default all.
+            types_filter: `GroupType` or its names; all groups are classic.
+        """
         states = {GroupState.value_for(each) for each in states_filter or ()}
         types = {GroupType.value_for(each) for each in types_filter or ()}
         found = []
@@ -48,7 +58,13 @@ class GroupsOfAdmin:
     def describe_groups(
         self, group_ids: Iterable[str], group_coordinator_id: Coordinator = None, include_authorized_operations: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Returns groups with their members. A group that does not exist is dead, and has an error."""
+        """Returns groups with their members. A group that does not exist is dead, and has an error.
+
+        Args:
+            group_ids: names of groups.
+            group_coordinator_id: ignored; there is one broker.
+            include_authorized_operations: ignored; they are always in the answer.
+        """
         with Translating():
             return {name: self._described(name) for name in group_ids}
 
