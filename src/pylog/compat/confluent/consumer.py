@@ -35,7 +35,8 @@ class Consumer(Assignment, Lookups):
     """Reads records, alone or as a member of a group.
 
     The default of `isolation.level` is `read_committed`, as in librdkafka. `on_commit` is called by `poll`, `consume` and `close`
-    for each automatic or asynchronous commit that has ended. Once the consumer is closed, each call but `close` raises RuntimeError.
+    for each automatic or asynchronous commit that has ended. Once the consumer is closed, each call except `close` raises
+    RuntimeError.
 
     Args:
         config: the options, with confluent-kafka's names.
