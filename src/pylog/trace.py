@@ -65,6 +65,9 @@ TOPIC_COMPACTED: Final = Event(
 )
 PARTITIONS_ADDED: Final = Event("topics", "partitions added", "Added partitions to a topic")
 PARTITION_COMPLETED: Final = Event("topics", "partition completed", "Completed a partition that a process had begun to create")
+PARTITION_CREATED_AGAIN: Final = Event(
+    "topics", "partition created again", "Created a missing partition again: its records are missing", logging.WARNING
+)
 PARTITION_DELETED: Final = Event("topics", "partition deleted", "Deleted a partition")
 TOPIC_DELETED: Final = Event("topics", "deleted", "Deleted a topic")
 DELETION_FINISHED: Final = Event("topics", "deletion finished", "Finished the deletion of partitions")
@@ -83,6 +86,9 @@ CLEANED: Final = Event("compaction", "cleaned", "Compacted a log")
 CLEANING_ENDED: Final = Event("compaction", "given up", "Gave up the compaction of a log")
 UNCLEANABLE: Final = Event("compaction", "uncleanable", "Will not compact a log again before it is opened again", logging.WARNING)
 
+BEGUN_AGAIN: Final = Event(
+    "log", "begun again", "Began a log without files at the offset that it had reached: its records are missing", logging.WARNING
+)
 TRUNCATED: Final = Event("log", "truncated", "Truncated a log")
 DIRECTORY_REPLACED: Final = Event(
     "log", "directory replaced", "Found another directory or file under the name of an open one", logging.ERROR

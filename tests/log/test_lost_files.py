@@ -220,3 +220,62 @@ def test_a_partition_of_a_broker_without_its_segment_has_lost_it_although_no_che
     with pylog.open(broker, mode="r") as store:
         [loss] = losses_in(store.log(*written.partition).recovery_report)
     assert "the high watermark checkpoint says that the log reached offset" in loss.message
+
+
+def begun_again(root: Path) -> None:
+    """Loses all files of the log, and appends to it more records than a group had read."""
+    filled(root).close()
+    shutil.rmtree(root / "orders-0")
+    with pylog.open(root) as store:
+        log = store.log("orders")
+        assert losses_in(log.recovery_report)
+        log.append_many([b"later"] * 20)
+
+
+@pytest.mark.damaged("a partition is removed")
+def test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no_record_unnoticed(tmp_path: Path) -> None:
+    begun_again(tmp_path)
+    for mode in ("r", "rw"):
+        with pylog.open(tmp_path, mode=mode) as store:
+            assert (store.log("orders").start_offset, store.log("orders").end_offset) == (END, END + 20)
+            health = store.group("billing").health()
+            assert (health.verdict, health.partitions[0].lag) == (Verdict.LOST, END + 15)
+            assert health.partitions[0].why == f"offsets 5 to {END - 1} were deleted before the group read them"
+            verdicts = {each.labels["verdict"]: each.value for each in store.metrics() if each.name == "group_verdict"}
+            assert verdicts["LOST"] == 1
+    assert verify(str(tmp_path)).ok
+
+
+@pytest.mark.damaged("all files of a log are removed")
+@pytest.mark.parametrize("what", ["all segments", "all but the topic's id"])
+def test_a_log_that_lost_its_files_and_kept_its_directory_begins_there_too(tmp_path: Path, what: str) -> None:
+    filled(tmp_path).close()
+    FILES[what](tmp_path / "orders-0")
+    with pylog.open(tmp_path) as store:
+        assert store.log("orders").append(b"later") == END
+        assert [record.value for record in store.log("orders").records(END)] == [b"later"]
+    with pylog.open(tmp_path, mode="r") as store:
+        assert store.group("billing").health().verdict is Verdict.LOST
+
+
+@pytest.mark.damaged("a partition is removed")
+def test_the_line_of_a_partition_that_was_removed_does_not_blame_its_creator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pylog")
+    begun_again(tmp_path)
+    told_events = {each.pylog["event"]: each for each in caplog.records if hasattr(each, "pylog")}
+    assert "partition completed" not in told_events
+    made = told_events["partition created again"]
+    assert (made.levelname, made.pylog["topic"], made.pylog["partition"]) == ("WARNING", "orders", 0)
+    assert "a checkpoint lists it" in made.getMessage()
+    assert (told_events["missing"].levelname, told_events["begun again"].levelname) == ("ERROR", "WARNING")
+    assert told_events["begun again"].pylog["start"] == END
+
+
+@pytest.mark.damaged("the directory of an open partition is removed")
+def test_a_partition_that_is_removed_before_its_first_use_in_a_process_begins_there_too(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    with pylog.open(tmp_path) as store:
+        shutil.rmtree(tmp_path / "orders-0")
+        assert store.log("orders").append(b"later") == END

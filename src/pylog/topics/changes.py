@@ -32,7 +32,7 @@ from pylog.topics.deleting import (
 )
 from pylog.topics.links import check_deletable
 from pylog.topics.listing import find_topic, find_topics
-from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
+from pylog.topics.making import altered, check_may_be_made, check_more, check_new, complete_partitions, make_partitions
 from pylog.topics.partitions import directory_name, for_each_partition
 from pylog.topics.retention_text import retention_text
 from pylog.topics.signs import META_PROPERTIES
@@ -107,8 +107,7 @@ class TopicChanges:
         with self._locks.root.entered():
             known = find_topic(self._fs, self._root, key.topic)  # read again, so that a topic deleted in between is not restored
             check_partition(self._root, known, key.partition)
-            make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
-            trace.later(trace.PARTITION_COMPLETED, key, reason="its creator did not get to it")
+            complete_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
 
     def alter(self, name: str, options: Mapping[str, Any]) -> tuple[Topic, Topic]:
         """Changes a topic's configuration: options by name, None for the default. Returns the topic before and after."""

@@ -15,7 +15,7 @@ from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG, read_catalog, without, write_catalog
 from pylog.topics.deleting import delete_directories, remove_strays
 from pylog.topics.listing import is_kraft_brokers, made_again, present_numbers
-from pylog.topics.making import make_partitions
+from pylog.topics.making import complete_partitions
 
 _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK: Final = (CATALOG, RECOVERY_POINT, LOG_START, CLEANER, CLEAN_SHUTDOWN)
 
@@ -64,9 +64,7 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> dict[
         return finished  # it would set aside what is made here
     for name, topic in catalog.topics.items():
         if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
-            make_partitions(fs, root, name, topic.id, missing)
-            for number in missing:
-                trace.later(trace.PARTITION_COMPLETED, (name, number), reason="its creator did not get to it")
+            complete_partitions(fs, root, name, topic.id, missing)
     return finished
 
 

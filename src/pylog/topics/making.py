@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.arguments import checked_int
 from pylog.config import TopicConfig, topic_config
 from pylog.directory.checkpoints import is_in_checkpoints
@@ -151,6 +151,23 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
     for directory in directories:
         if not fs.exists(join(directory, PARTITION_METADATA)):
             write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))
+
+
+def complete_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, numbers: Collection[int]) -> None:
+    """Creates the missing partition directories of a topic that exists, and logs a line for each.
+
+    The topic's creator died before it had created them; or they were removed. A broker creates the latter again, too. The log
+    then begins at the offset that it had reached, as far as the checkpoint of recovery points has it.
+    """
+    keys = [TopicPartition(topic, number) for number in numbers]
+    removed = {key for key in keys if is_in_checkpoints(fs, root, key) and not fs.exists(join(root, directory_name(key)))}
+    make_partitions(fs, root, topic, topic_id, numbers)
+    for key in keys:
+        if key in removed:
+            facts = {"path": join(root, directory_name(key)), "reason": "its directory was removed; a checkpoint lists it"}
+            trace.later(trace.PARTITION_CREATED_AGAIN, key, **facts, then="restore the directory before the next append")
+        else:
+            trace.later(trace.PARTITION_COMPLETED, key, reason="its creator did not get to it")
 
 
 def check_same(topic: Topic, partition_count: int | None, options: Mapping[str, Any]) -> None:

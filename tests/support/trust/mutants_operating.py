@@ -21,6 +21,14 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         why="A partition that lost its last segment after a crash is shown as a shorter one.",
     ),
     Mutant(
+        name="a_log_that_lost_its_files_begins_at_zero",
+        file="pylog/log/recovery/lost_files.py",
+        text="            loaded.reached = last\n",
+        replacement="            loaded.reached = 0\n",
+        tests=(LOST + "test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no_record_unnoticed",),
+        why="A group that had not read the lost records skips as many new ones, and no route tells it.",
+    ),
+    Mutant(
         name="files_of_an_open_log_are_not_looked_for",
         file="pylog/groups/unread.py",
         text="        self.losses = losses_in(self.log.recovery_report) or self._removed()\n",

@@ -136,6 +136,7 @@ class Loaded:
         durable_offset: records below it are known to be synced.
         clean: true if no segment had to be scanned.
         topic_id: the id of the directory's topic; None if unknown.
+        reached: the end that a log without segments once had: new records begin there. 0 for other logs.
     """
 
     segments: FoundSegments
@@ -165,6 +166,7 @@ class Loaded:
     durable_offset: int = 0
     clean: bool = True
     topic_id: str | None = None
+    reached: int = 0
 
     @property
     def sound(self) -> bool:

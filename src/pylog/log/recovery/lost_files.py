@@ -3,6 +3,9 @@
 A partition without `.log` files may be new. Four files name offsets that a log had reached, and differ from the log only if its
 files were removed or cut: a producer snapshot by its name, Kafka's recovery point and high watermark, and pylog's header. The
 first leader epoch and the log start offset name the first one. A broker replaces missing files by empty ones, without a word.
+
+A log without any file begins at the offset that it had reached, once it is written to: a group that had not read the lost
+records would otherwise miss as many new ones, and nothing would show that.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ def _note_missing_end(source: Source, loaded: Loaded, *, same_boot: bool, is_arc
         left = f"it ends at {loaded.next_offset}" if loaded.segments else "it has no segment: its files were removed"
         message = f"{source.directory}: {recorded[last]} says that the log reached offset {last}, but {left}"
         loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))
+        if not loaded.segments and not is_archived:
+            loaded.reached = last
 
 
 def _high_watermark(source: Source) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory.leader_epoch_cache import LeaderEpochCache
@@ -121,7 +121,11 @@ class LogWriter:
         """Opens the active segment, or creates the log's first one. Returns the state with it."""
         active, builder = state.active, loaded.builder
         if active is None or builder is None:
-            return self._with_segment(state, new_segment(self._source, state.end_offset, self._clock.now_ms()))
+            base = max(state.end_offset, loaded.reached)
+            if base > state.end_offset:
+                trace.later(trace.BEGUN_AGAIN, self._source.partition, path=self._directory, start=base)
+                state = replace(state, start_offset=base)
+            return self._with_segment(state, new_segment(self._source, base, self._clock.now_ms()))
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self.active = loaded_segment(self._source, loaded, active, builder)
         return state
