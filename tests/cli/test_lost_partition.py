@@ -31,17 +31,29 @@ def test_topics_and_describe_show_the_others(lacking: Path) -> None:
     done = call("topics", lacking, "--json")
     (orders,) = (each for each in done.json["topics"] if each["topic"] == "orders")
     assert (done.code, orders["offsets"], orders["damaged_partitions"]) == (1, 20, [1])
+    [failed] = orders["errors"]
+    assert failed["partition"] == 1
+    assert SAID in failed["error"]
     assert done.complaints.count(SAID) == 1
     for more in ((), ("--segments",), ("--json",)):
         done = call("describe", lacking, "orders", *more)
         assert (done.code, done.complaints.count(SAID)) == (1, 1)
-    assert [each["partition"] for each in done.json["partitions"]] == [0, 2]
+    first, second, third = done.json["partitions"]
+    assert [each["partition"] for each in (first, second, third)] == [0, 1, 2]
+    assert (first["error"], third["error"]) == (None, None)
+    assert (second["start_offset"], second["end_offset"], second["bytes"], second["segments"]) == (None, None, None, [])
+    assert SAID in second["error"]
+    row = next(line for line in call("describe", lacking, "orders").text.splitlines() if line.strip().startswith("1 "))
+    assert row.split() == ["1", "-", "-", "-", "-", "-"]
 
 
 @pytest.mark.parametrize("names", [(), ("billing",)])
 def test_a_group_is_described_and_judged_in_the_others(lacking: Path, names: tuple[str, ...]) -> None:
     done = call("groups", "describe", lacking, *names, "--json")
-    assert [each["lag"] for each in done.json["groups"][0]["partitions"]] == [8, None, 8]
+    described = done.json["groups"][0]["partitions"]
+    assert [each["lag"] for each in described] == [8, None, 8]
+    assert (described[0]["error"], described[2]["error"]) == (None, None)
+    assert SAID in described[1]["error"]
     assert (done.code, done.complaints.count(SAID)) == (1, 1)
     assert "orders-1: its end and the lags are unknown" in done.complaints
     rows = call("groups", "health", lacking, *names, "--json").json["groups"][0]["partitions"]
@@ -67,7 +79,19 @@ def test_retention_and_open_transactions_are_told_of_the_others(lacking: Path) -
 def test_statistics_count_the_others_and_the_lags_of_groups_there(lacking: Path) -> None:
     done = call("stats", lacking, "orders", "--json")
     assert (done.code, len(done.json["groups"])) == (1, 2)
-    assert "orders-1 is not counted: its directory is missing; run pylog verify" in done.complaints
+    said = "orders-1 is not counted: its directory is missing; run pylog verify"
+    assert done.complaints.count(said) == 1
+    [orders] = done.json["topics"]
+    assert [(each["partition"], each["error"]) for each in orders["partitions"]] == [(0, None), (1, said), (2, None)]
+    assert orders["records"] == 20
+
+
+def test_a_topic_that_lost_all_its_directories_is_counted_as_lost_and_not_denied(lacking: Path) -> None:
+    for number in (0, 2):
+        shutil.rmtree(lacking / f"orders-{number}")
+    done = call("stats", lacking, "orders", "--json")
+    assert done.code == 1
+    assert [each["error"] is None for each in done.json["topics"][0]["partitions"]] == [False] * 3
 
 
 def test_the_topic_can_be_deleted(lacking: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import pylog
 from pylog import Store
+from pylog.clock import ManualClock
 from pylog.monitoring.measured import measures_of
 from pylog.testing import MemoryFileSystem
 from pylog.ui import timeline
@@ -87,3 +88,29 @@ def test_topics_without_records_or_times_have_none(store: Store) -> None:
     assert [each["records"] for each in bars(store)] == [1]
     assert "about 1 record" in browser_of(store).get("/topics/orders").text
     assert "svg" not in browser_of(store).get("/topics/orders?cursor=0-1.1-0").text, "only the first page of a search has it"
+
+
+def test_a_topic_that_was_created_again_shows_its_own_bars_and_rates_at_once() -> None:
+    """The window keeps bars for ten seconds, and rates as long as it is open."""
+    clock = ManualClock(BEGIN)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock) as store:
+        watch = measures_of(store).watch()
+        browser = Browser(made_application(watch, token=None))
+
+        def page() -> tuple[int, tuple[float, ...]]:
+            clock.advance(3_000)
+            found = browser.get("/topics/orders/records.json").json["timeline"]
+            return sum(each["records"] for each in found), watch.observation().topics["orders"].rates
+
+        store.create_topic("orders")
+        assert page() == (0, ())
+        store.log("orders").append_many([b"x"] * 30)
+        watch.forget()
+        clock.advance(10_000)
+        assert page()[0] == 30
+        assert page()[1] != ()
+        store.delete_topic("orders")
+        store.create_topic("orders")
+        store.log("orders").append(b"y")
+        assert page() == (1, ())
+        assert page() == (1, (0.0,))

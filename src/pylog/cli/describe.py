@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
@@ -12,6 +13,7 @@ from pylog.cli.output import Column, print_facts, print_json, print_line, print_
 from pylog.cli.settings import kafka_name
 from pylog.cli.stores import answers_of, complain_of_losses, reading
 from pylog.cli.unopened import outlines_of, unopened_answer
+from pylog.errors import PylogError
 from pylog.times import time_text
 from pylog.topics.retention_text import retention_text
 
@@ -59,7 +61,8 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
 
     The stable offset is where read_committed readers stop: at the first record of the earliest open transaction. Of a tiered
     topic, segments with the state "archived" are only in the archive. The remote start is where the records begin that only a
-    broker's remote tier has; they end at the start offset. Exit code 1: a partition cannot be read, and is left out.
+    broker's remote tier has; they end at the start offset. Exit code 1: a partition cannot be read. It has no offsets in the
+    table, and its error in JSON.
 
     Args:
         store: Path of the log directory. A broker may be running on it.
@@ -76,9 +79,10 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     if seen is None:
         with reading(store) as opened:
             found = opened.topic(topic)
-            partitions, unreadable = answers_of(opened, found, partial(_partition, store))
+            readable, unreadable = answers_of(opened, found, partial(_partition, store))
+        partitions = sorted([*readable, *map(_unreadable, unreadable.items())], key=itemgetter("partition"))
     else:
-        (found, partitions), unreadable = seen, []
+        (found, partitions), unreadable = seen, {}
     changed = {kafka_name(name): value for name, value in found.config.changed().items()}
     if json:
         print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
@@ -87,11 +91,23 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
     facts = {"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"}
     print_facts(facts | {"retention": retention_text(found.config)})
     print_line("")
-    print_table(_columns(partitions), partitions if seen else [each | {"segments": len(each["segments"])} for each in partitions])
+    print_table(_columns(partitions), partitions if seen else [*map(_row, partitions)])
     if segments:
         print_line("")
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
     return FAILED if unreadable else None
+
+
+def _row(found: dict[str, Any]) -> dict[str, Any]:
+    """Returns the row of a partition: without numbers if it cannot be read."""
+    return found | {"segments": len(found["segments"]) if found["error"] is None else None}
+
+
+def _unreadable(failed: tuple[int, PylogError]) -> dict[str, Any]:
+    """Returns what is shown of a partition that cannot be read."""
+    number, error = failed
+    offsets = dict.fromkeys(("start_offset", "stable_offset", "end_offset", "bytes"))
+    return {"partition": number, **offsets, "segments": [], "damage": [], "error": str(error)}
 
 
 def _columns(partitions: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -124,6 +140,7 @@ def _partition(path: str, log: PartitionLog) -> dict[str, Any]:
     complain_of_losses(path, log)
     found = log.answer(partial(_described, log.partition.partition), committed=True)
     found["damage"] = [finding.message for finding in losses_in(log.recovery_report)]
+    found["error"] = None
     tiers = log.tiers.facts()
     if tiers is None:
         return found

@@ -183,7 +183,7 @@ def describe(
         _check_all_exist(group or (), found, faults, store)
         healthy = not print_faults(opened, faults)
     if json:
-        print_json({"groups": [_as_json(each) for each in found]})
+        print_json({"groups": [_as_json(each, faults) for each in found]})
         return None if healthy else FAILED
     if not found and healthy:
         complain(f"no consumer groups in {store}")
@@ -253,7 +253,7 @@ def _state_table(group: GroupDescription) -> str:
     return kafka_lines([width_of([group.group_id], 25), 25, 20, 15, 0], [titles, row])
 
 
-def _as_json(group: GroupDescription) -> dict[str, Any]:
+def _as_json(group: GroupDescription, faults: Faults) -> dict[str, Any]:
     return {
         "group": group.group_id,
         "type": group.type,
@@ -263,7 +263,7 @@ def _as_json(group: GroupDescription) -> dict[str, Any]:
         "epoch": group.epoch,
         "target_epoch": group.target_epoch,
         "members": [_member_json(member) for member in group.members],
-        "partitions": [_partition_json(each) for each in group.partitions],
+        "partitions": [_partition_json(each, faults.get(each.partition)) for each in group.partitions],
     }
 
 
@@ -279,7 +279,7 @@ def _member_json(member: MemberDescription) -> dict[str, Any]:
     }
 
 
-def _partition_json(each: PartitionDescription) -> dict[str, Any]:
+def _partition_json(each: PartitionDescription, error: PylogError | None) -> dict[str, Any]:
     return {
         **each.partition._asdict(),
         "offset": each.offset,
@@ -289,4 +289,5 @@ def _partition_json(each: PartitionDescription) -> dict[str, Any]:
         "leader_epoch": each.leader_epoch,
         "metadata": each.metadata,
         "member_id": None if each.consumer is None else each.consumer.member_id,
+        "error": None if error is None else str(error),
     }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -12,7 +11,7 @@ from pylog.cli.app import CARE, Flag, Json, StorePath, command
 from pylog.cli.exits import FAILED, OK, CommandFailed, complain
 from pylog.cli.output import Column, print_json, print_line, print_table, progress
 from pylog.clock import SystemClock
-from pylog.errors import CorruptionError, PylogError
+from pylog.errors import CorruptionError
 from pylog.text import counted, size_text
 from pylog.times import time_text
 
@@ -96,7 +95,7 @@ def stats(
     missing = set(topic or ()) - {each.name for each in found}
     if missing:
         raise CommandFailed(f"{store} has no topic {min(missing)!r}")
-    complaints = [*_complaints(found), *_lost(store, found, topic or ())]
+    complaints = [*_complaints(found)]
     names = {each.name for each in found}
     lags = [each for each in _lags(store, complaints) if each.topic in names] if html is not None or json else []
     if html is not None:
@@ -117,29 +116,12 @@ def _complaints(found: list[TopicStats]) -> Iterator[str]:
     for partition in (partition for topic in found for partition in topic.partitions):
         if partition.error is not None:
             yield partition.error
+        for message in partition.losses:
+            yield f"{message}; run pylog verify"
         if partition.damaged:
             first, ranges = partition.damaged[0], counted(len(partition.damaged), "damaged range")
             message = f"{ranges} of bytes, the first one at position {first.position} of {first.path}"
             yield f"{partition.directory}: {message}; run pylog verify"
-
-
-def _lost(store: str, found: list[TopicStats], wanted: Collection[str]) -> Iterator[str]:
-    """Yields a sentence for each partition of the topics whose directory was removed."""
-    from pylog.fs import OsFileSystem
-    from pylog.record.types import TopicPartition
-    from pylog.topics.checking import was_made
-    from pylog.topics.listing import find_topics
-    from pylog.urls import is_url
-
-    if is_url(store):
-        return
-    seen = {partition.key for topic in found for partition in topic.partitions}
-    with suppress(PylogError):  # the catalog is damaged: pylog verify reports it
-        for topic in find_topics(OsFileSystem(), store).values():
-            lacking = {TopicPartition(topic.name, number) for number in topic.partition_ids} - seen
-            for key in sorted(lacking) if not wanted or topic.name in wanted else ():
-                if was_made(OsFileSystem(), store, key):
-                    yield f"{key.topic}-{key.partition} is not counted: its directory is missing; run pylog verify"
 
 
 def _lags(store: str, complaints: list[str]) -> list[Lag]:
@@ -305,6 +287,7 @@ def _partition_document(partition: PartitionStats) -> dict[str, Any]:
         **_stats_document(partition.stats),
         "segments": [_without_place(row) for row in _segment_rows(partition)],
         "damaged": [each._asdict() for each in partition.damaged],
+        "losses": partition.losses,
         "error": partition.error,
     }
 

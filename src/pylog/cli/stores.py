@@ -94,30 +94,32 @@ def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[
     return logs
 
 
-def answers_of(store: Store, topic: Topic, question: Callable[[PartitionLog], Answer]) -> tuple[list[Answer], list[int]]:
+def answers_of(
+    store: Store, topic: Topic, question: Callable[[PartitionLog], Answer]
+) -> tuple[list[Answer], dict[int, PylogError]]:
     """Asks the logs of a topic; see `each_answer`."""
     from pylog.store import manager_of
 
     return each_answer(topic.partition_ids, lambda number: question(manager_of(store).log(topic.name, number)))
 
 
-def each_answer(partitions: Iterable[Key], question: Callable[[Key], Answer]) -> tuple[list[Answer], list[Key]]:
+def each_answer(partitions: Iterable[Key], question: Callable[[Key], Answer]) -> tuple[list[Answer], dict[Key, PylogError]]:
     """Asks something of partitions that exist already. One that cannot be read is reported on stderr, and hides no other.
 
     Returns:
-        The answers, and the partitions that cannot be read.
+        The answers, and the errors of the partitions that cannot be read.
     """
     from pylog.cli.exits import complain
 
     found: list[Answer] = []
-    unreadable: list[Key] = []
+    unreadable: dict[Key, PylogError] = {}
     for partition in partitions:
         try:
             found.append(question(partition))
         except UnknownTopicOrPartitionError:  # not created yet, or just deleted
             continue
         except PylogError as error:
-            unreadable.append(partition)
+            unreadable[partition] = error
             complain(str(error))
     return found, unreadable
 

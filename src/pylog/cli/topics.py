@@ -34,7 +34,7 @@ class _Sum(NamedTuple):
     partition: int
     offsets: int
     bytes: int
-    is_damaged: bool
+    errors: list[str]
 
 
 @command(TOPICS)
@@ -78,17 +78,20 @@ def _rows(unopened: UnopenedDirectory) -> list[dict[str, Any]] | None:
         extents = [seen.outline for seen in outlines.values() if seen is not None]
         offsets = sum(extent.end_offset - extent.start_offset for extent in extents)
         sizes = sum(sum(extent.sizes) for extent in extents)
-        rows.append(_row(topic, {"offsets": offsets, "bytes": sizes, "damaged_partitions": []}))
+        rows.append(_row(topic, {"offsets": offsets, "bytes": sizes, "damaged_partitions": [], "errors": []}))
     return rows
 
 
 def _sums(path: str, store: Store, topic: Topic) -> tuple[dict[str, Any], bool]:
     """Returns the sums over the partitions that can be read, and whether these are all."""
     found, unreadable = answers_of(store, topic, partial(_sum, path))
+    errors = {each.partition: each.errors for each in found if each.errors}
+    errors |= {number: [str(error)] for number, error in unreadable.items()}
     return {
         "offsets": sum(each.offsets for each in found),
         "bytes": sum(each.bytes for each in found),
-        "damaged_partitions": sorted([*unreadable, *(each.partition for each in found if each.is_damaged)]),
+        "damaged_partitions": sorted(errors),
+        "errors": [{"partition": number, "error": said} for number in sorted(errors) for said in errors[number]],
     }, not unreadable
 
 
@@ -98,7 +101,8 @@ def _sum(path: str, log: PartitionLog) -> _Sum:
     state = log.snapshot()
     complain_of_losses(path, log)
     size = sum(state.size_of(segment) for _, segment in state.segments)
-    return _Sum(log.partition.partition, state.end_offset - state.start_offset, size, bool(losses_in(log.recovery_report)))
+    errors = [finding.message for finding in losses_in(log.recovery_report)]
+    return _Sum(log.partition.partition, state.end_offset - state.start_offset, size, errors)
 
 
 def _row(topic: Topic, sums: dict[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class PartitionFacts:
     @property
     def is_read(self) -> bool:
         """True if no record is left to read; only markers of transactions may be."""
-        return self.opens and (self.lag <= 0 or self.lag_records == 0)
+        return self.opens and self.damage is None and (self.lag <= 0 or self.lag_records == 0)
 
 
 class Course(NamedTuple):
@@ -332,7 +332,7 @@ def outside_of_log(facts: PartitionFacts) -> str | None:
         return f"records are missing: {facts.loss}"
     if offset < start:
         return f"offsets {offset} to {start - 1} were deleted before the group read them"
-    if offset > end:
+    if offset > end and facts.damage is None:  # otherwise the log ends there because its next batch cannot be read
         return f"the group has committed {offset}, but the log ends at {end}: it was truncated or created again"
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -281,9 +282,10 @@ class GroupObserver:
         state = unread.state
         start = state.start_offset if state.remote_start is None else state.remote_start
         if not state.start_offset <= offset < state.end_offset:
-            lag_ms = None if offset < state.start_offset else 0
-            ends = offset, start, state.end_offset
-            return PartitionFacts(partition, *ends, None, lag_ms, commits, has_member=has_member, loss=_loss(unread, offset))
+            damage = _damaged_end(unread, offset)
+            lag_ms = None if offset < state.start_offset or damage is not None else 0
+            facts = PartitionFacts(partition, offset, start, state.end_offset, None, lag_ms, commits, has_member=has_member)
+            return replace(facts, damage=damage, loss=_loss(unread, offset))
         first = unread.first(offset)
         count = (unread.count(offset, self._budget) if first.damage is None else None) if first.exists else 0
         segment = unread_segment(state, offset, self.topics[partition.topic], group_id)
@@ -362,6 +364,13 @@ def _loss(unread: UnreadRecords, offset: int) -> str | None:
     """Returns why records from an offset on are missing from a log; None if none are known to be."""
     missing = (each for each in unread.losses if each.kind == "missing")
     return next((each.message for each in missing if each.next_offset is None or each.next_offset > offset), None)
+
+
+def _damaged_end(unread: UnreadRecords, offset: int) -> str | None:
+    """Returns why the log ends before records that it had, at or before an offset; None if its end is not damaged."""
+    damaged = (each for each in unread.losses if each.kind == "corrupt" and each.next_offset is None)
+    end = unread.state.end_offset
+    return next((each.message for each in damaged if end <= each.offset <= offset), None)
 
 
 def _age(first: First, at_ms: int) -> int | None:

@@ -7,7 +7,8 @@ estimated from some batches of each region, and keys, which are counted on reque
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple, Self
@@ -16,10 +17,11 @@ import numpy as np
 
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
-from pylog.fs import FileSystem, OsFileSystem, absolute
+from pylog.fs import FileSystem, OsFileSystem, absolute, join
 from pylog.groups.described import described_groups
 from pylog.groups.description import GroupDescription
 from pylog.log.checking.report import Partition
+from pylog.log.recovery.findings import losses_in
 from pylog.offsets.store import offset_manager_of
 from pylog.opening import archived_root, open_store
 from pylog.record.batch import Bytes, Table
@@ -49,6 +51,9 @@ from pylog.store import manager_of
 from pylog.tools.headers import Segments, walked_ranges
 from pylog.tools.partitions import PartitionDirectory, partition_reader, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
+from pylog.topics.checking import was_made
+from pylog.topics.listing import find_topics
+from pylog.topics.partitions import directory_name
 from pylog.urls import is_url
 
 _TRIED: Final = 4  # batches per codec and region that are decompressed
@@ -182,6 +187,7 @@ class PartitionStats:
         stats: totals.
         segments: numbers of the segments, oldest first.
         damaged: damaged ranges, at most 1000.
+        losses: why other records are missing or cannot be read, as far as opening the log has shown.
         error: error that stopped the reading, of the archive or of the disk; None without one.
     """
 
@@ -193,6 +199,7 @@ class PartitionStats:
     stats: Stats = field(default_factory=Stats)
     segments: list[SegmentStats] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
     error: str | None = None
 
 
@@ -244,6 +251,8 @@ def collect(
     wanted = set(topics)
     found = [target for target in targets(files, root) if not wanted or target.key.topic in wanted]
     opened = [_opened(files, target, time) for target in found]
+    if not is_url(path):
+        opened += [(stats, None) for stats in _removed(files, root, wanted, {target.key for target in found})]
     total = sum(_size(partition) for _, partition in opened if partition is not None)
     done = 0
     by_topic: dict[str, list[PartitionStats]] = defaultdict(list)
@@ -270,6 +279,17 @@ def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> tuple[P
     except PylogError as error:
         stats.error = str(error)
         return stats, None
+
+
+def _removed(fs: FileSystem, root: str, wanted: Collection[str], seen: Collection[TopicPartition]) -> Iterator[PartitionStats]:
+    """Yields the partitions of the topics whose directory was removed."""
+    with suppress(PylogError):  # the catalog is damaged: `verify` reports it
+        for topic in find_topics(fs, root).values():
+            lacking = {TopicPartition(topic.name, number) for number in topic.partition_ids} - set(seen)
+            for key in sorted(lacking) if not wanted or topic.name in wanted else ():
+                if was_made(fs, root, key):
+                    said = f"{directory_name(key)} is not counted: its directory is missing; run pylog verify"
+                    yield PartitionStats(key, join(root, directory_name(key)), error=said)
 
 
 def _size(partition: Partition) -> int:
@@ -306,6 +326,8 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
             found.error = str(error)
             if partition.both is not None and tier[0][0].vouched is not None:
                 found.uncounted = range(state.start_offset, tier[-1][1] or state.end_offset)
+    known = {(each.path, each.position) for each in found.damaged}
+    found.losses = [each.message for each in losses_in(partition.found) if (each.path, each.position) not in known]
     for segment, following in partition.segments():
         base, end = segment.base_offset, state.end_offset if following is None else following
         found.segments.append(segments[base].stats(base, end, segment.appends.file_ms))

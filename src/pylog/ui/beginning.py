@@ -124,7 +124,7 @@ class Beginning:
             seen = [_outline(directory, TopicPartition(name, number)) for number in topic.partition_ids]
             found = tuple(each for each in seen if each is not None)
             if len(found) == len(seen):
-                yield name, TopicSeen(name, found, topic.config, None)
+                yield name, TopicSeen(name, found, topic.config, None, id=topic.id)
 
     def _show(
         self, observer: GroupObserver, topics: dict[str, TopicSeen], groups: dict[str, GroupSeen], done: int, total: int

@@ -105,6 +105,7 @@ class TopicSeen:
     Attributes:
         rate: offsets that were appended a second; None at the first observation.
         rates: the rates of the last observations, oldest first.
+        id: the topic's id; None if it has none. A topic of the same name that was created again has another one.
     """
 
     name: str
@@ -112,6 +113,7 @@ class TopicSeen:
     config: TopicConfig
     rate: float | None
     rates: tuple[float, ...] = ()
+    id: str | None = None
 
     @property
     def is_internal(self) -> bool:

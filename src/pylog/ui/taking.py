@@ -87,10 +87,11 @@ def group_seen(observer: GroupObserver, name: str) -> GroupSeen | None:
 def topic_seen(observer: GroupObserver, topic: Topic, tallies: Tallies, before: Observation | None) -> TopicSeen:
     """Returns a topic, with its rate since the observation before."""
     seen = tuple(_partition(observer, tallies, TopicPartition(topic.name, number)) for number in topic.partition_ids)
-    rate = _rate(topic.name, seen, before, observer.now_ms)
-    known = before.topics.get(topic.name) if before is not None else None
+    found = before.topics.get(topic.name) if before is not None else None
+    known = found if found is not None and found.id == topic.id else None  # otherwise it was created again
+    rate = None if before is None or known is None else _rate(known, seen, observer.now_ms - before.at_ms)
     rates = () if known is None or rate is None else (*known.rates, rate)[-RATES:]
-    return TopicSeen(topic.name, seen, topic.config, rate, rates)
+    return TopicSeen(topic.name, seen, topic.config, rate, rates, topic.id)
 
 
 def _partition(observer: GroupObserver, tallies: Tallies, partition: TopicPartition) -> PartitionSeen:
@@ -152,11 +153,10 @@ def _segments(state: LogState, counted: Mapping[int, HeaderTally]) -> tuple[Segm
     )
 
 
-def _rate(name: str, seen: tuple[PartitionSeen, ...], before: Observation | None, now_ms: int) -> float | None:
-    """Returns the offsets a second since the observation before."""
-    known = None if before is None else before.topics.get(name)
-    if before is None or known is None or now_ms <= before.at_ms:
+def _rate(known: TopicSeen, seen: tuple[PartitionSeen, ...], passed_ms: int) -> float | None:
+    """Returns the offsets a second since the observation before; None if no time has passed."""
+    if passed_ms <= 0:
         return None
     ends = {each.partition: each.end_offset for each in known.partitions}
     grown = sum(max(0, each.end_offset - ends.get(each.partition, each.end_offset)) for each in seen)
-    return grown * 1000 / (now_ms - before.at_ms)
+    return grown * 1000 / passed_ms

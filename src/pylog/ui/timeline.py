@@ -37,7 +37,7 @@ class Timelines:
     def __init__(self, manager: LogManager) -> None:
         self._clock = manager.clock
         self._guard = threading.Lock()
-        self._kept: dict[str, tuple[float, list[TimeBar]]] = {}
+        self._kept: dict[tuple[str, str | None], tuple[float, list[TimeBar]]] = {}  # by name and id
 
     def of(self, topic: TopicSeen, logs: Mapping[int, PartitionLog]) -> list[TimeBar]:
         """Returns the bars of a topic, at most 120; none if its records have no timestamps.
@@ -48,12 +48,12 @@ class Timelines:
         Cost: headers of at most 64 MiB, and one search of a time index for each bar and large partition, once in ten seconds.
         """
         with self._guard:
-            now = self._clock.monotonic()
-            known = self._kept.get(topic.name)
+            now, key = self._clock.monotonic(), (topic.name, topic.id)
+            known = self._kept.get(key)
             if known is None or now - known[0] >= _FRESH_S:
                 if len(self._kept) >= _KEPT:
                     self._kept.clear()
-                known = self._kept[topic.name] = now, _bars(topic, logs)
+                known = self._kept[key] = now, _bars(topic, logs)
             return known[1]
 
 

@@ -8,6 +8,7 @@ from support.trust.mutant import Mutant
 
 HISTORY: Final = "tests/groups/test_commit_history.py::"
 LOST: Final = "tests/log/test_lost_files.py::"
+DAMAGED_END: Final = "tests/groups/test_health_damaged_end.py::"
 FOLLOWING: Final = "tests/cli/test_following.py::"
 LACKING: Final = "tests/cli/test_lost_partition.py::"
 
@@ -27,6 +28,22 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         replacement="            loaded.reached = 0\n",
         tests=(LOST + "test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no_record_unnoticed",),
         why="A group that had not read the lost records skips as many new ones, and no route tells it.",
+    ),
+    Mutant(
+        name="a_damaged_end_is_called_a_truncation",
+        file="pylog/groups/observer.py",
+        text="            return replace(facts, damage=damage, loss=_loss(unread, offset))\n",
+        replacement="            return replace(facts, loss=_loss(unread, offset))\n",
+        tests=(DAMAGED_END + "test_groups_at_and_after_a_damaged_end_are_damaged_and_not_well_or_lost[r-pylog]",),
+        why="A group before damaged records is well, and one after them is told to reset its offsets.",
+    ),
+    Mutant(
+        name="bars_of_a_deleted_topic_are_shown_for_the_next_one",
+        file="pylog/ui/timeline.py",
+        text="            now, key = self._clock.monotonic(), (topic.name, topic.id)\n",
+        replacement="            now, key = self._clock.monotonic(), (topic.name, None)\n",
+        tests=("tests/ui/test_timeline.py::test_a_topic_that_was_created_again_shows_its_own_bars_and_rates_at_once",),
+        why="For ten seconds the window draws records of a topic that was deleted.",
     ),
     Mutant(
         name="files_of_an_open_log_are_not_looked_for",

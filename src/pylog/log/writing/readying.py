@@ -37,6 +37,14 @@ def make_durable(source: Source, loaded: Loaded, active: LogSegment, file: Activ
     source.fs.sync_directory(source.directory)
 
 
+def after_lost_files(source: Source, loaded: Loaded, state: LogState) -> LogState:
+    """Returns the state to begin with: that of a log which lost all its files begins at the offset that it had reached."""
+    if loaded.reached <= state.end_offset:
+        return state
+    trace.later(trace.BEGUN_AGAIN, source.partition, path=source.directory, start=loaded.reached)
+    return replace(state, start_offset=loaded.reached, end_offset=loaded.reached)
+
+
 def first_slot(
     loaded: Loaded, state: LogState, ends: dict[str, int], config: TopicConfig, leader_epoch: int, *, unsynced_bytes: int
 ) -> DurablePoint:

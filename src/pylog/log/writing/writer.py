@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from pylog import limits, trace
+from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory.leader_epoch_cache import LeaderEpochCache
@@ -31,7 +31,7 @@ from pylog.log.writing.active_segment import ActiveSegment, loaded_segment, new_
 from pylog.log.writing.appends_of_others import take_appends
 from pylog.log.writing.fail_stop import FailStop
 from pylog.log.writing.published_state import PublishedState
-from pylog.log.writing.readying import first_slot, remove_snapshots, take_header
+from pylog.log.writing.readying import after_lost_files, first_slot, remove_snapshots, take_header
 from pylog.log.writing.rolling import batches_before_roll, check_fits_at_all, one_fits
 from pylog.log.writing.sealing import next_segment, write_derived
 from pylog.metrics import Counters
@@ -85,7 +85,7 @@ class LogWriter:
         bound = self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
         self._bounded: Durability | None = None  # the level of the last call, if its bound holds for small calls
         self._send_from = limits.INT64_MAX  # how many unsent bytes start the write-back: few if a sync follows, also in a roll
-        state = self._open_active(loaded, state)
+        state = self._open_active(loaded, after_lost_files(source, loaded, state))
         remove_snapshots(source, loaded, self.active.next_offset)
         self.epochs.assign(self.leader_epoch, state.end_offset, loaded.epochs)
         wanted = first_slot(loaded, state, self.active.ends(), self._config, self.leader_epoch, unsynced_bytes=bound)
@@ -121,11 +121,7 @@ class LogWriter:
         """Opens the active segment, or creates the log's first one. Returns the state with it."""
         active, builder = state.active, loaded.builder
         if active is None or builder is None:
-            base = max(state.end_offset, loaded.reached)
-            if base > state.end_offset:
-                trace.later(trace.BEGUN_AGAIN, self._source.partition, path=self._directory, start=base)
-                state = replace(state, start_offset=base)
-            return self._with_segment(state, new_segment(self._source, base, self._clock.now_ms()))
+            return self._with_segment(state, new_segment(self._source, state.end_offset, self._clock.now_ms()))
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self.active = loaded_segment(self._source, loaded, active, builder)
         return state
