@@ -96,6 +96,16 @@ def a_partition_is_completed(path: Path) -> None:
     opened(path).close()
 
 
+@scene("PARTITION_CREATED_AGAIN", "BEGUN_AGAIN")
+def a_partition_is_removed(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders")
+        fill(store.log("orders"))
+    shutil.rmtree(path / "orders-0")
+    with opened(path) as store:
+        fill(store.log("orders"))
+
+
 @scene("DELETION_FINISHED")
 def a_deletion_is_finished(path: Path) -> None:
     _stop_in_deletion(path)
