@@ -383,7 +383,7 @@ def test_a_deleted_group_that_commits_again_is_judged_by_its_new_commits_only(co
 @pytest.mark.pair("second process", "groups")
 def test_a_cold_copy_and_a_reader_beside_the_writer_give_the_same_verdicts(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=2)) as store:
-        store.create_topic("t", segment_bytes=500)
+        store.create_topic("t", segment_bytes=500, retention_ms=-1)
         for number in range(20):
             store.log("t").append(b"x" * 50, timestamp=NOON + number)
         for group, offsets in {"a": [3, 9, 2], "b": [20], "c": [5, 5], "d": [0]}.items():
@@ -420,3 +420,33 @@ def test_a_group_that_does_not_exist_and_a_window_that_is_none_are_refused(cours
             course.health(window=window)
     with pytest.raises(InvalidArgumentError, match=r"'pylog', 'burrow'"):
         course.health(rules="lag")
+
+
+def test_a_group_without_a_speed_is_doomed_if_its_records_are_deleted_within_a_minute() -> None:
+    """It was judged to keep up: no speed, no doom; and its silence was too short for a stop."""
+    course = GroupCourse(segment_bytes=2_000, retention_ms=10 * MINUTE)
+    course.produce(60)
+    course.wait(9 * MINUTE - 10 * SECOND)
+    course.commit(3)
+    course.wait(5 * SECOND)
+    assert course.row().verdict == Verdict.OK
+    course.wait(15 * SECOND)
+    row = course.row()
+    assert row.verdict == Verdict.DOOMED
+    assert row.why.startswith("retention deletes offsets 3 to ")
+    assert "the group has not moved since" in row.why
+    course.close()
+
+
+def test_the_sentence_of_a_stopped_group_says_when_retention_deletes_what_it_has_not_read() -> None:
+    course = GroupCourse(segment_bytes=2_000, retention_ms=10 * MINUTE)
+    course.produce(60)
+    course.commit(3)
+    course.wait(5 * MINUTE)
+    row = course.row()
+    assert row.verdict == Verdict.STOP
+    assert "; retention deletes offsets 3 to " in row.why
+    assert row.why.endswith("in 5 min")
+    course.store.alter_topic("orders", retention_ms=-1)
+    assert "retention" not in course.row().why
+    course.close()

@@ -19,6 +19,7 @@ from pylog.times import time_text
 DEFAULT_WINDOW_MS: Final = 600_000
 ALLOWED_LAG_MS: Final = 10_000  # a group with at most this lag keeps up
 LEAST_SILENCE_MS: Final = 60_000  # a group that is silent for less has not stopped: consumers commit every few seconds
+_SOON_MS: Final = 86_400_000  # a deletion within a day is part of the sentence of a group that stands still
 RECENT_COMMITS: Final = 10  # Burrow's window: their span is how often the group commits
 
 
@@ -315,7 +316,7 @@ def _verdict(facts: PartitionFacts, course: Course, now_ms: int, window_ms: int)
         return Verdict.DAMAGED, f"the next record cannot be read: {facts.damage}"
     if facts.is_read:
         return Verdict.OK, "all records are read"
-    return (
+    verdict, why = (
         _silent(facts, now_ms)
         or _rewound(facts.commits)
         or _stalled(facts)
@@ -323,6 +324,16 @@ def _verdict(facts: PartitionFacts, course: Course, now_ms: int, window_ms: int)
         or _behind(facts, course, window_ms)
         or (Verdict.OK, f"it keeps up: {_unread(facts)} unread")
     )
+    hurry = _deletion(facts, course) if verdict in _STANDING and (course.deleted_in_ms or 0) <= _SOON_MS else None
+    return verdict, why if hurry is None else f"{why}; {hurry}"
+
+
+def _deletion(facts: PartitionFacts, course: Course) -> str | None:
+    """Returns when retention deletes the first unread records; None if it will not."""
+    if facts.segment is None or course.deleted_in_ms is None:
+        return None
+    last = facts.segment.end_offset - 1
+    return f"retention deletes offsets {facts.offset} to {last} in {_span(course.deleted_in_ms)}"
 
 
 def outside_of_log(facts: PartitionFacts) -> str | None:
@@ -378,14 +389,19 @@ def _stalled(facts: PartitionFacts) -> tuple[Verdict, str] | None:
 
 
 def _doomed(facts: PartitionFacts, course: Course) -> tuple[Verdict, str] | None:
-    """Applies DOOMED: retention deletes the oldest unread segment before the group has read it."""
-    if facts.segment is None or course.deleted_in_ms is None or not course.speed.consumed:
+    """Applies DOOMED: retention deletes the oldest unread segment before the group has read it.
+
+    A group that has not moved has no speed. It is doomed if the deletion comes before its silence would count as a stop.
+    """
+    said = _deletion(facts, course)
+    if said is None or facts.segment is None or course.deleted_in_ms is None:
         return None
+    if not course.speed.consumed:
+        soon = course.deleted_in_ms <= LEAST_SILENCE_MS
+        return (Verdict.DOOMED, f"{said}; the group has not moved since {time_text(_since(facts.commits))}") if soon else None
     needed_ms = 1000 * (facts.segment.end_offset - facts.offset) / course.speed.consumed
     if needed_ms <= course.deleted_in_ms:
         return None
-    last = facts.segment.end_offset - 1
-    said = f"retention deletes offsets {facts.offset} to {last} in {_span(course.deleted_in_ms)}"
     return Verdict.DOOMED, f"{said}; the group needs {_span(needed_ms)} to read them"
 
 

@@ -38,6 +38,14 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         why="A group before damaged records is well, and one after them is told to reset its offsets.",
     ),
     Mutant(
+        name="a_group_without_a_speed_is_never_doomed",
+        file="pylog/groups/health.py",
+        text="        soon = course.deleted_in_ms <= LEAST_SILENCE_MS\n",
+        replacement="        soon = False\n",
+        tests=("tests/groups/test_health.py::test_a_group_without_a_speed_is_doomed_if_its_records_are_deleted_within_a_minute",),
+        why="Seconds before retention deletes its records, a group that has just stopped is called well.",
+    ),
+    Mutant(
         name="bars_of_a_deleted_topic_are_shown_for_the_next_one",
         file="pylog/ui/timeline.py",
         text="            now, key = self._clock.monotonic(), (topic.name, topic.id)\n",
