@@ -11,7 +11,7 @@ import pytest
 
 import pylog
 from pylog.cli import doctor as doctor_command
-from pylog.cli.doctor import DoctorRow
+from pylog.cli.exits import ended
 from pylog.fs import system_info
 from pylog.fs.system_info import Mount
 from support.cli import call
@@ -214,7 +214,24 @@ def test_a_file_system_is_judged_by_its_kind(kind: str | None, verdict: str, mon
     monkeypatch.setattr(system_info, "room_at", lambda path: (1, 2))
     answers = list(doctor_command._file_system("/data"))
     assert answers[0].verdict == verdict
-    assert answers[1] == DoctorRow("room", "1 B free of 2 B", "note", "free some space")
+    assert (answers[1].found, answers[1].verdict) == ("1 B free of 2 B", "problem")
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(20_480, "problem"), (2 << 20, "note"), (2 << 30, "ok")])
+def test_a_full_disk_is_a_problem_and_a_disk_with_little_room_is_noted(
+    free: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_info, "room_at", lambda path: (free, 1 << 40))
+    assert list(doctor_command._file_system("/data"))[1].verdict == verdict
+
+
+def test_a_command_that_is_locked_out_gives_no_advice_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    def locked_out() -> int:
+        raise pylog.StoreLockedError("a broker has /s open for writing; stop it, or open the store with mode='r'", path="/s")
+
+    assert ended(locked_out) == 3
+    said = "pylog: a broker has /s open for writing; stop it. Commands that only read can run meanwhile\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_empty_cache_of_kernels_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

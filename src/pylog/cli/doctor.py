@@ -20,6 +20,7 @@ from pylog.urls import is_url
 _LIBRARIES: Final = ("numpy", "numba", "pyarrow", "cramjam", "google-crc32c", "msgspec", "sortedcontainers", "cyclopts", "rich")
 _OPTIONAL: Final = ("pyspark",)
 _LITTLE_ROOM: Final = 1 << 30  # bytes
+_NO_ROOM: Final = 1 << 20  # bytes; appends of the default batch size are refused
 _COLUMNS: Final = (Column("what"), Column("verdict"), Column("found"), Column("advice"))
 
 
@@ -261,7 +262,11 @@ def _file_system(path: str) -> Iterator[DoctorRow]:
     if room is not None:
         free, size = room
         message = f"{size_text(free)} free of {size_text(size)}"
-        yield DoctorRow("room", message, "note", "free some space") if free < _LITTLE_ROOM else DoctorRow("room", message)
+        if free < _NO_ROOM:
+            advice = "appends are refused: lower retention.ms or retention.bytes of a topic, and run pylog retain"
+            yield DoctorRow("room", message, "problem", advice)
+        else:
+            yield DoctorRow("room", message, "note", "free some space") if free < _LITTLE_ROOM else DoctorRow("room", message)
 
 
 def _withheld_locks(path: str) -> Iterator[DoctorRow]:

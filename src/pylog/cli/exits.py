@@ -64,7 +64,7 @@ def ended(call: Callable[[], int | None]) -> int:
         return code
     except PylogError as error:
         _detach_output()  # the output so far comes before the error message
-        complain(str(error).replace(", or pass create=True to use this one", ""))  # commands have no such option
+        complain(_in_commands(str(error)))
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         _detach_output()
@@ -78,6 +78,12 @@ def ended(call: Callable[[], int | None]) -> int:
         _detach_output()
         complain(f"cannot write the output: {error.strerror or error}")
         return FAILED
+
+
+def _in_commands(message: str) -> str:
+    """Returns a message without advice on arguments that commands do not have."""
+    message = message.replace(", or pass create=True to use this one", "")
+    return message.replace(", or open the store with mode='r'", ". Commands that only read can run meanwhile")
 
 
 def complain(sentence: str) -> None:
