@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,35 @@ def test_kminions_names_have_pylogs_numbers(store: Store) -> None:
     total = sum(size for (topic, _), size in sizes.items() if topic == "orders")
     assert foreign(store, "kminion", f"{prefix}topic_log_dir_size_total_bytes", "topic_name")["orders",] == total
     assert foreign(store, "kminion", "kminion_exporter_up") == {(): 1}
+
+
+def test_kminions_counts_of_members_and_partitions_by_topic(store: Store) -> None:
+    consumers = [store.consumer(group_id="billing") for _ in range(3)]
+    for each in consumers:
+        each.subscribe(["orders"])
+    for _ in range(3):
+        for each in consumers:
+            each.poll(timeout_ms=0)
+    prefix, group = "kminion_kafka_consumer_group_", ("billing",)
+    assert foreign(store, "kminion", f"{prefix}members", "group_id")[group] == 3
+    assert foreign(store, "kminion", f"{prefix}empty_members", "group_id") == {group: 1, ("other",): 0}
+    of_topic = {("billing", "orders"): 2}
+    assert foreign(store, "kminion", f"{prefix}topic_members", "group_id", "topic_name") == of_topic
+    assert foreign(store, "kminion", f"{prefix}topic_assigned_partitions", "group_id", "topic_name") == of_topic
+    for each in consumers:
+        each.close()
+
+
+@pytest.mark.damaged("a partition is removed")
+def test_a_partition_that_cannot_be_read_still_counts_as_one_of_its_topic(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, offsets=OffsetsConfig(topic_num_partitions=1)) as made:
+        made.create_topic("orders", partition_count=3)
+        for number in range(3):
+            made.log("orders", number).append(b"x")
+    shutil.rmtree(tmp_path / "orders-1")
+    with pylog.open(tmp_path, mode="r") as made:
+        assert foreign(made, "kafka_exporter", "kafka_topic_partitions", "topic") == {("orders",): 3}
+        assert {key[1] for key in foreign(made, "kminion", "kminion_kafka_topic_info", "topic_name", "partition_count")} == {"3"}
 
 
 def test_kafka_lag_exporters_names_have_pylogs_numbers(store: Store) -> None:

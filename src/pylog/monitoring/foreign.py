@@ -66,6 +66,11 @@ class Measurements:
         names = list(labels.values())
         return [({**dict(zip(names, key, strict=True)), **(extra or {})}, combine(values)) for key, values in found.items()]
 
+    def partition_counts(self, labels: Mapping[str, str]) -> Series:
+        """Returns the number of partitions of each topic, those that cannot be read included."""
+        known = {own["topic"] for own, _ in self._found["log_end_offset"]}
+        return [row for row in self.counts("log_unreadable", labels) if not known.isdisjoint(row[0].values())]
+
     def states(self) -> dict[str, str]:
         """Returns the state of each group."""
         return {labels["group"]: labels["state"] for labels, value in self._found["group_state"] if value}
@@ -117,7 +122,7 @@ def _kafka_exporter(found: Measurements) -> Iterator[Family]:
     yield _gauge("kafka_exporter_build_info", "The version of pylog.", found.rows("build_info", {"version": "version"}))
     yield _gauge("kafka_brokers", "Number of brokers: a directory counts as one.", [({}, 1)])
     yield _gauge("kafka_broker_info", "The broker.", [({"id": "0", "address": found.store}, 1)])
-    yield _gauge("kafka_topic_partitions", "Partitions of a topic.", found.counts(ends, topic))
+    yield _gauge("kafka_topic_partitions", "Partitions of a topic.", found.partition_counts(topic))
     yield _gauge("kafka_topic_partition_current_offset", "The log's end.", found.rows(ends, by_partition))
     yield _gauge("kafka_topic_partition_oldest_offset", "The log's start.", found.rows("log_start_offset", by_partition))
     yield _gauge("kafka_topic_partition_leader", "The leader.", zeros)
@@ -160,7 +165,7 @@ def _kminion(found: Measurements) -> Iterator[Family]:
     topic = {"topic": "topic_name"}
     by_partition = {**topic, "partition": "partition_id"}
     prefix = "kminion_kafka_"
-    counts = found.counts("log_end_offset", topic)
+    counts = found.partition_counts(topic)
     broker = {"broker_id": "0"}
     size = sum(value for _, value in found.rows("log_size_bytes", {}))
     yield _gauge("kminion_exporter_up", "1: the exporter runs.", [({}, 1)])
@@ -194,6 +199,9 @@ def _kminion_groups(found: Measurements, topic: Mapping[str, str], by_partition:
     ]
     yield _gauge(f"{prefix}info", "A group.", infos)
     yield _gauge(f"{prefix}members", "Members of a group.", members)
+    yield _gauge(f"{prefix}empty_members", "Members without a partition.", found.rows("group_empty_members", group))
+    for name, own in (("members", "group_topic_members"), ("assigned_partitions", "group_assigned_partitions")):
+        yield _gauge(f"{prefix}topic_{name}", "What members of a group read of a topic.", found.rows(own, {**group, **topic}))
     yield _gauge(f"{prefix}topic_offset_sum", "The sum of committed offsets.", found.totals("group_offset", {**group, **topic}))
     yield _gauge(f"{prefix}topic_lag", "The sum of the lags.", found.totals("group_lag", {**group, **topic}))
     yield _gauge(f"{prefix}topic_partition_lag", "Offsets not read yet.", found.rows("group_lag", {**group, **by_partition}))

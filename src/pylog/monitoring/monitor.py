@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -205,6 +206,7 @@ def _of_group(observer: GroupObserver, name: str, state: ObservedGroup) -> list[
 def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[Sample]:
     own = {"group": name}
     yield Sample("group_members", own, len(state.group.members))
+    yield from _assignments(name, state)
     last = max((each.commit_timestamp or 0 for each in state.offsets.values()), default=0)
     if last > 0:
         yield Sample("group_last_commit_timestamp_seconds", own, last / 1000)
@@ -219,3 +221,14 @@ def _group_samples(name: str, state: ObservedGroup, health: Health) -> Iterator[
             yield Sample("group_lag_records", labels, row.lag_records)
         if row.lag_seconds is not None:
             yield Sample("group_lag_seconds", labels, row.lag_seconds)
+
+
+def _assignments(name: str, state: ObservedGroup) -> Iterator[Sample]:
+    """Yields how many members and partitions of each topic a group has, and how many members have nothing to read."""
+    members, own = state.group.members, {"group": name}
+    yield Sample("group_empty_members", own, sum(not member.assignment for member in members))
+    assigned = Counter(partition.topic for member in members for partition in member.assignment)
+    readers = Counter(topic for member in members for topic in {partition.topic for partition in member.assignment})
+    for topic, count in sorted(assigned.items()):
+        yield Sample("group_topic_members", {**own, "topic": topic}, readers[topic])
+        yield Sample("group_assigned_partitions", {**own, "topic": topic}, count)
