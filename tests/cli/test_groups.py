@@ -92,6 +92,7 @@ def test_all_groups_are_described_if_none_is_named_and_json_has_everything(shop:
         "leader_epoch": None,
         "metadata": "",
         "member_id": None,
+        "error": None,
     }
     for option in ("--members", "--state"):
         assert call("groups", "describe", shop, option).code == 0

@@ -90,7 +90,7 @@ OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_partition_that_cannot_be_read_hides_the_others",
         file="pylog/cli/stores.py",
-        text="            unreadable.append(partition)\n",
+        text="            unreadable[partition] = error\n",
         replacement="            raise\n",
         tests=(f"{LACKING}test_topics_and_describe_show_the_others",),
         why="One lost directory makes every list of the store fail.",
