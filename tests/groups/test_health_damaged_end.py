@@ -54,6 +54,8 @@ def test_each_command_tells_of_it(damaged: Path) -> None:
     assert "run pylog verify" in done.complaints
     [orders] = done.json["topics"]
     assert len(orders["partitions"][0]["losses"]) == 1
+    assert call("stats", damaged, "--html", damaged / "report.html").code == 1
+    assert "has an unknown format" in (damaged / "report.html").read_text()
     described = call("describe", damaged, "orders", "--json").json["partitions"][0]
     assert (described["error"], len(described["damage"])) == (None, 1)
     text = call("metrics", damaged).text

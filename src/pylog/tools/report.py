@@ -136,7 +136,8 @@ def _is_internal(topic: TopicStats) -> bool:
 
 def _damage(topics: Sequence[TopicStats]) -> str:
     partitions = [partition for topic in topics for partition in topic.partitions]
-    errors = [f'<p class="alarm">{text(partition.error)}</p>' for partition in partitions if partition.error is not None]
+    said = [[*partition.losses, *([] if partition.error is None else [partition.error])] for partition in partitions]
+    errors = [f'<p class="alarm">{text(each)}</p>' for sentences in said for each in sentences]
     ranges = [(partition, each) for partition in partitions for each in partition.damaged]
     if not ranges:
         return "".join(errors[:_MOST_ROWS])
