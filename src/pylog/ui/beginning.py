@@ -97,7 +97,7 @@ class Beginning:
             observer, tallies = GroupObserver(manager, offsets), Tallies()
             tallies.begin(observer.topics)
             topics = dict(self._outlined(observer.topics))
-            names = offsets.known_groups()[0]
+            names, faults = offsets.known_groups()
         groups: dict[str, GroupSeen] = {}
         for number, name in enumerate(names):
             with manager.gate.throughout():
@@ -113,7 +113,7 @@ class Beginning:
                 topics[name] = topic_seen(observer, topic, tallies, None)
             if self._stopped.is_set():
                 return None
-        return Begun(observer, tallies, observed(manager, observer, topics, groups, names))
+        return Begun(observer, tallies, observed(manager, observer, topics, groups, names, faults))
 
     def _outlined(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, TopicSeen]]:
         """Yields the topics of which nothing is unusual, without opening a partition: 0.2 ms for each."""
@@ -129,7 +129,7 @@ class Beginning:
     def _show(
         self, observer: GroupObserver, topics: dict[str, TopicSeen], groups: dict[str, GroupSeen], done: int, total: int
     ) -> None:
-        seen = observed(self._manager, observer, dict(sorted(topics.items())), dict(groups), ())
+        seen = observed(self._manager, observer, dict(sorted(topics.items())), dict(groups), (), {})
         reading = Reading(done, total, len(observer.topics) - len(topics))
         self._known = replace(seen, reading=reading, fresh_s=_FRESH_S)
         self._shown.set()

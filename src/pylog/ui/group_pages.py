@@ -9,9 +9,22 @@ import htpy as h
 from pylog.groups.description import MemberDescription
 from pylog.groups.health import PartitionHealth, Verdict
 from pylog.groups.lag_history import LagPoint
+from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.text import printable, shown
 from pylog.ui import pictures
-from pylog.ui.html import GROUP_NUMBERS, GROUP_TITLES, Html, PageFrame, cell, group_row, number, table, tile, verdict_mark
+from pylog.ui.html import (
+    GROUP_NUMBERS,
+    GROUP_TITLES,
+    Html,
+    PageFrame,
+    cell,
+    damage_lines,
+    group_row,
+    number,
+    table,
+    tile,
+    verdict_mark,
+)
 from pylog.ui.observation import GroupSeen
 from pylog.ui.pictures import CurvePoint
 from pylog.ui.words import TRENDS, VERDICTS, age, count, counted, seconds
@@ -22,14 +35,19 @@ _REASONS = 5  # sentences above the numbers; the table has all partitions
 
 def groups(frame: PageFrame) -> str:
     """Returns the list of groups."""
-    unreadable = frame.seen.unreadable_groups
+    unreadable, offsets = frame.seen.unreadable_groups, frame.seen.topics.get(OFFSETS_TOPIC)
+    troubles = [] if offsets is None else [each for each in offsets.partitions if each.trouble is not None]
     rows = (group_row(frame, group) for group in frame.seen.groups.values())
     return frame.page(
         "Groups",
         "Groups",
         frame.head("Consumer groups"),
         unreadable and h.p(".say.bad")["The records of these groups cannot be read: ", printable(", ".join(unreadable))],
-        h.section(".card")[table(GROUP_TITLES, rows, GROUP_NUMBERS, "There are no consumer groups.")],
+        troubles and h.p(".say.bad")[f"The groups in {counted(len(troubles), 'partition')} of {OFFSETS_TOPIC} are missing here."],
+        damage_lines(troubles),
+        h.section(".card")[
+            table(GROUP_TITLES, rows, GROUP_NUMBERS, "No group can be read." if troubles else "There are no consumer groups.")
+        ],
         live=True,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from pylog.directory.locks import KAFKA_LOCK
@@ -15,6 +16,7 @@ from pylog.log.reading.counting import HeaderTally
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.offsets.offset_manager import OffsetManager
+from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 from pylog.ui.observation import THIS_PROCESS, GroupSeen, Observation, PartitionSeen, SegmentSeen, TierSeen, TopicSeen
@@ -38,14 +40,15 @@ def take(
     Raises:
         ClosedError: the store is closed. PylogError: the directory cannot be listed.
     """
-    names, groups = offsets.known_groups()[0], {}  # before the logs: a commit is never past the end then
+    groups = {}
+    names, faults = offsets.known_groups()  # before the logs: a commit is never past the end then
     for name in names:
         found = group_seen(observer, name)
         if found is not None:
             groups[name] = found
     tallies.begin(observer.topics)
     topics = {name: topic_seen(observer, topic, tallies, before) for name, topic in sorted(observer.topics.items())}
-    return observed(manager, observer, topics, groups, names)
+    return observed(manager, observer, topics, groups, names, faults)
 
 
 def observed(
@@ -54,12 +57,30 @@ def observed(
     topics: Mapping[str, TopicSeen],
     groups: Mapping[str, GroupSeen],
     names: Iterable[str],
+    faults: Mapping[int, PylogError],
 ) -> Observation:
-    """Returns the observation of topics and groups. A group whose name is known and which is not there cannot be read."""
+    """Returns the observation of topics and groups. A group whose name is known and which is not there cannot be read.
+
+    Args:
+        manager, observer, topics, groups: what was observed.
+        names: the groups that are known.
+        faults: why the groups in a partition of `__consumer_offsets` are not known.
+    """
+    topics = _with_faults(topics, faults)
     free = room_at(manager.path)
     unreadable = tuple(name for name in names if name not in groups)
     holder = _holder(manager)
     return Observation(manager.path, observer.now_ms, topics, groups, unreadable, free and free[0], {}, holder)
+
+
+def _with_faults(topics: Mapping[str, TopicSeen], faults: Mapping[int, PylogError]) -> Mapping[str, TopicSeen]:
+    """Returns the topics, with the faults of the committed offsets: damage in a record is found only when it is read."""
+    known = topics.get(OFFSETS_TOPIC)
+    if known is None or not faults:
+        return topics
+    found = {each: faults.get(each.partition.partition) for each in known.partitions}
+    seen = tuple(each if each.trouble or error is None else replace(each, loss=str(error)) for each, error in found.items())
+    return {**topics, OFFSETS_TOPIC: replace(known, partitions=seen)}
 
 
 def _holder(manager: LogManager) -> str:
