@@ -133,3 +133,10 @@ def test_an_option_that_does_not_exist_is_refused_with_those_that_do() -> None:
         InvalidArgumentError, match="unknown topic option retention_hours; did you mean retention_ms or retention_group"
     ):
         topic_config({"retention_hours": 1})
+
+
+def test_the_repr_of_a_topics_options_has_those_that_differ_from_their_defaults_and_makes_an_equal_one() -> None:
+    config = TopicConfig(retention_ms=60_000, durability="os", cleanup_policy="compact")
+    assert repr(TopicConfig()) == "TopicConfig()"
+    assert repr(config) == "TopicConfig(retention_ms=60000, cleanup_policy='compact', durability='os')"
+    assert eval(repr(config)) == config

@@ -193,6 +193,10 @@ class TopicConfig:
         if self.remote_storage_enable:
             _check_tiered(self)
 
+    def __repr__(self) -> str:
+        """Returns the options that differ from their defaults: one line of the interactive Python, not a page."""
+        return f"TopicConfig({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
     def changed(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults; these are stored on disk."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name)) != field.default}

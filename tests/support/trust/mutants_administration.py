@@ -1,4 +1,4 @@
-"""Mutants of the administration of transactions: hanging ones, owners, what `verify` lists, lost markers."""
+"""Mutants of the administration of transactions (hanging ones, owners, lost markers), and of the layer for confluent-kafka."""
 
 from __future__ import annotations
 
@@ -83,5 +83,31 @@ ADMINISTRATION: Final[tuple[Mutant, ...]] = (
         replacement=" and event.epoch < last.epoch:",
         tests=("tests/tools/test_lost_markers.py::test_each_of_two_damaged_markers_in_a_row_gets_a_marker_in_its_place",),
         why="Two damaged markers in a row: the producer's next marker decides a transaction, and no repair says so.",
+    ),
+    Mutant(
+        name="a_confluent_consumer_creates_missing_topics",
+        file="pylog/compat/confluent/consumer.py",
+        text='given.take("allow.auto.create.topics", False)',
+        replacement='given.take("allow.auto.create.topics", False) or True',
+        tests=(
+            "tests/compat/test_confluent_assignment.py::test_a_missing_topic_is_created_by_a_consumer_only_if_that_is_allowed",
+        ),
+        why="A consumer with confluent-kafka's names creates a topic whose name is misspelt, and waits in it.",
+    ),
+    Mutant(
+        name="error_cb_is_not_called",
+        file="pylog/compat/confluent/producer.py",
+        text="                self._events.failed(error)\n",
+        replacement="                pass\n",
+        tests=("tests/compat/test_confluent_events.py::test_a_store_that_fails_is_told_to_error_cb_once_until_it_works_again",),
+        why="A program with confluent-kafka's names is not called when its disk is full.",
+    ),
+    Mutant(
+        name="alter_configs_resets_retention",
+        file="pylog/compat/confluent/admin_topics.py",
+        text="given = _KEPT | resource.set_config_dict",
+        replacement="given = resource.set_config_dict",
+        tests=("tests/compat/test_confluent_admin.py::test_options_are_changed_one_by_one_or_replaced_all",),
+        why="A change of another option deletes all records that are older than a week.",
     ),
 )

@@ -19,7 +19,7 @@ from pylog.errors import PylogError, PylogTimeoutError, UnknownTopicOrPartitionE
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.offset_manager import PartitionLike
 from pylog.producer.config import producer_config
-from pylog.producer.future import FutureRecordMetadata
+from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.record.types import OffsetAndMetadata
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
@@ -195,15 +195,14 @@ class Producer(Lookups):
         while self._sent and self._sent[0].future.done():
             sent = self._sent.popleft()
             count += 1
-            error, message = _delivery(sent)
-            if error is None:
+            found, error = _outcome(sent.future)
+            if found is not None:
                 self._events.worked()
-                size = sum(len(each) for each in (sent.key, sent.value) if each is not None)
-                self._counts.add((sent.topic, message.partition() or 0), 1, size)
-            else:
+                self._counts.add((found.topic, found.partition), 1, len(sent.key or b"") + len(sent.value or b""))
+            if error is not None:
                 self._events.failed(error)
             if sent.on_delivery is not None and (error is not None or not self._reports_errors_only):
-                sent.on_delivery(error, message)
+                sent.on_delivery(error, _message(sent, found, error))
         return count + self._events.deliver(self._statistics)
 
     def _statistics(self) -> dict[str, Any]:
@@ -349,12 +348,16 @@ def _pairs(headers: Any) -> list[tuple[str, bytes | None]]:
     return [(name, _bytes(each)) for name, each in given]
 
 
-def _delivery(sent: _Sent) -> tuple[KafkaError | None, Message]:
-    record: dict[str, Any] = {"key": sent.key, "value": sent.value, "headers": sent.headers}
+def _outcome(future: FutureRecordMetadata) -> tuple[RecordMetadata | None, KafkaError | None]:
+    """Returns the metadata of a record that was appended, or why it was not."""
     try:
-        found = sent.future.result()
+        return future.result(), None
     except PylogError as error:
-        failure = error_of(error)
-        return failure, Message(sent.topic, -1, None, **record, error=failure)
-    stamp = TIMESTAMP_CREATE_TIME, found.timestamp
-    return None, Message(found.topic, found.partition, found.offset, **record, timestamp=stamp)
+        return None, error_of(error)
+
+
+def _message(sent: _Sent, found: RecordMetadata | None, error: KafkaError | None) -> Message:
+    record: dict[str, Any] = {"key": sent.key, "value": sent.value, "headers": sent.headers}
+    if found is None:
+        return Message(sent.topic, -1, None, **record, error=error)
+    return Message(found.topic, found.partition, found.offset, **record, timestamp=(TIMESTAMP_CREATE_TIME, found.timestamp))
