@@ -25,11 +25,11 @@ _CLOCK: Final = SystemClock()
 
 
 class KafkaForTests:
-    """A Kafka of its own for one test, in memory or in a directory.
+    """A Kafka of its own for one test, in memory or in a directory. The fixture `kafka` provides it.
 
     Args:
         name: the directory, or `memory:` with a name.
-        cluster: its store.
+        cluster: the cluster that has its store.
         clock: the test's clock, or None.
 
     Attributes:
@@ -57,9 +57,12 @@ class KafkaForTests:
         """Creates a topic, and returns it.
 
         Args:
-            name: its name.
-            partitions: their number.
-            config: its options, as for `Store.create_topic`.
+            name: the topic's name.
+            partitions: the number of partitions.
+            config: the topic's options, as for `Store.create_topic`.
+
+        Raises:
+            TopicAlreadyExistsError: there is such a topic. InvalidTopicError, InvalidArgumentError: as `Store.create_topic`.
         """
         return self._cluster.create(name, partitions, config)
 
@@ -67,8 +70,11 @@ class KafkaForTests:
         """Appends one record to a topic's first partition, and returns its offset. The topic is created if it is missing.
 
         Args:
-            topic: its name.
-            value, key: bytes; text is encoded.
+            topic: the topic's name.
+            value, key: bytes or None; text is encoded.
+
+        Raises:
+            PylogError: as `Log.append`.
         """
         self._cluster.create_on_demand(topic, allowed=True)
         return self.store.log(topic).append(_bytes(value), key=_bytes(key))
@@ -77,7 +83,7 @@ class KafkaForTests:
         """Returns the values of all records of a topic, partition by partition; none if it does not exist.
 
         Args:
-            topic: its name.
+            topic: the topic's name.
         """
         numbers = self._cluster.partitions(topic) or ()
         return [record.value for number in numbers for record in self.store.log(topic, number).records()]
@@ -86,7 +92,7 @@ class KafkaForTests:
         """Returns the offsets that a group has committed, by partition.
 
         Args:
-            group: its name.
+            group: the group's name. A group without commits has none.
         """
         return {partition: found.offset for partition, found in self.store.offsets.fetch(group).items()}
 

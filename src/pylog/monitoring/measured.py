@@ -121,7 +121,8 @@ class MeasuredStore:
         Raises:
             ClosedError: the store is closed.
 
-        A partition that is damaged or cannot be read has the value 1 for `log_unreadable`; the other partitions are complete.
+        No damage raises: a partition that is damaged or cannot be read has the value 1 for `log_unreadable`, and the other
+        partitions are complete.
 
         Cost: one refresh of each partition, and some 30 µs for each partition of each group. The first call opens all partitions,
         and reads the committed offsets.
@@ -152,7 +153,7 @@ class MeasuredStore:
             host: the address to listen on.
             token: clients must send it as a bearer token. An address that other machines can reach needs one.
             names: other exporters whose names are added: "kafka_exporter", "kminion", "lag_exporter".
-            topics: patterns of topics' names, such as `["orders*"]`; by default all topics.
+            topics: patterns for the names of topics, such as `["orders*"]`; by default all topics.
             internal: true to include Kafka's internal topics.
 
         Returns:
@@ -187,10 +188,10 @@ class MeasuredStore:
         Args:
             port: where to listen; 0 for any free port, None for the first free one from 8055 on.
             host: the address to listen on. One that other machines can reach needs a token.
-            token: requests must have it; None makes one at random.
+            token: a text that each request must have; None creates a random one.
             write: true to let pages change the directory: set offsets of groups, append records, delete groups, records and
                 topics, abort transactions. Each change is planned first, and confirmed.
-            hide_values: true to show sizes in the place of values, and not to search them.
+            hide_values: true to show sizes instead of values, and not to search values.
 
         Returns:
             A `WindowServer`. Open its `url`, which has the token, in a browser of this machine.

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Turns push-down on in a session: from now on `format("pylog")` reads only what a query's predicates can concern.
+    """Turns push-down on in a session: from now on `format("pylog")` reads only records that a query's predicates can match.
 
     Predicates on `topic`, `partition`, `offset` and `timestamp` (comparisons, `IN`, `LIKE 'a%'` …) decide which partitions are
     opened, and which ranges are read. The rows are the same as without.
 
     Args:
-        spark: a session, also one of Spark Connect. Its setting `spark.sql.python.filterPushdown.enabled` becomes true.
+        spark: a session, also one of Spark Connect. Its setting `spark.sql.python.filterPushdown.enabled` becomes true, for all
+            Python sources of the session.
 
     >>> register(spark)  # doctest: +SKIP
     >>> frame = spark.read.format("pylog").options(path="shop", subscribe="orders").load()  # doctest: +SKIP

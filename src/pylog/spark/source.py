@@ -48,8 +48,10 @@ class PylogDataSource(DataSource):
         """Returns the columns that the options select. Checks the options, and that the directories exist.
 
         Raises:
-            InvalidArgumentError: a bad option.
-            NotALogDirectoryError: a path is missing or no directory.
+            InvalidArgumentError: an option is unknown, missing or wrong.
+            NotALogDirectoryError: a path does not exist, or is no directory.
+
+        Cost: one check of each path. No log is read.
 
         >>> PylogDataSource({"path": ".", "subscribe": "orders", "columns": "value"}).schema()  # doctest: +SKIP
         StructType([StructField('value', BinaryType(), True)])
@@ -70,7 +72,7 @@ class PylogDataSource(DataSource):
             schema: the schema from `schema()`, or the user's.
 
         Raises:
-            InvalidArgumentError: a bad option, or a schema that is not the source's.
+            InvalidArgumentError: an option is unknown, missing or wrong, or the schema is not the source's.
         """
         return PylogReader(self._read_options(schema))
 
@@ -82,8 +84,8 @@ class PylogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns a reader for one streaming query.
 
-        Spark loads a stream without a reader, and cannot pass on an error that a reader is not made for. So a reader that
-        refuses to begin raises the error of a bad option or schema as soon as the query starts.
+        Spark cannot pass on an error from this call. So with a wrong option or schema, it returns a reader that raises the error
+        as soon as the query starts.
 
         Args:
             schema: the schema from `schema()`, or the user's.
@@ -112,8 +114,9 @@ class PylogDataSource(DataSource):
             overwrite: true to replace existing records, which is refused.
 
         Raises:
-            InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
-            NotALogDirectoryError, UnknownTopicOrPartitionError: the store or the topic is not there.
+            InvalidArgumentError: an option is unknown, missing or wrong, the rows cannot be records, or the mode is not append.
+            NotALogDirectoryError: the store does not exist, or cannot be written. UnknownTopicOrPartitionError: there is no such
+                topic, and `createTopics` is not true.
         """
         from pylog.spark.writer import batch_writer
 

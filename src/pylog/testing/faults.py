@@ -22,7 +22,8 @@ class FaultKind(NamedTuple):
 
     Attributes:
         call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove"; "open" stands for every call
-            that opens a descriptor, "stat" for every question what a path leads to, and "lock" for every request to a lock file.
+            that opens a descriptor, "stat" for every call that asks what a path leads to, and "lock" for every request to a lock
+            file.
         errno: error number of the operating system.
         short: True if the first half of a write is written before it fails.
     """

@@ -48,7 +48,7 @@ def _byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
 
 
 def headers() -> SearchStrategy[tuple[Header, ...]]:
-    """Headers of a record: often none, sometimes with repeated names."""
+    """Draws the headers of a record: often none, sometimes with repeated names."""
     pair = st.tuples(st.text(max_size=8).filter(_encodable), st.one_of(st.none(), st.binary(max_size=8)))
     return st.one_of(st.just(()), st.lists(pair, max_size=3).map(tuple))
 
@@ -58,7 +58,7 @@ def _encodable(text: str) -> bool:
 
 
 def timestamps() -> SearchStrategy[int]:
-    """Timestamps in milliseconds since 1970: decades around now, and the limits of the valid range.
+    """Draws timestamps in milliseconds since 1970: decades around now, and the limits of the valid range.
 
     A topic accepts future timestamps if its `message_timestamp_after_max_ms` allows them, as in `topic_configs`.
     """
@@ -89,7 +89,7 @@ def batches(max_records: int = 5, max_size: int = 300) -> SearchStrategy[list[Ne
 
 
 def topic_configs() -> SearchStrategy[dict[str, Any]]:
-    """Options of `create_topic` with which a few records reach every limit: tiny segments, an index entry per batch.
+    """Draws options of `create_topic` with which a few records reach every limit: tiny segments, an index entry per batch.
 
     A batch with one record of the largest default size of `records` fits into a segment.
     """
