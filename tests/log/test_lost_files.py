@@ -246,6 +246,22 @@ def test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no
     assert verify(str(tmp_path)).ok
 
 
+@pytest.mark.damaged("a partition is removed")
+def test_verify_gives_advice_on_a_log_without_files_that_helps(tmp_path: Path) -> None:
+    """It advised a repair, which found nothing to repair."""
+    filled(tmp_path).close()
+    shutil.rmtree(tmp_path / "orders-0")
+    for mode in ("r", "rw"):  # without the directory, and with an empty one
+        pylog.open(tmp_path, mode=mode).close()
+        [found] = verify(str(tmp_path)).affected
+        assert found.finding.kind == "missing"
+        assert "repair" not in found.advice
+        assert "the next append begins at the offset that the log had reached" in found.advice
+    with pylog.open(tmp_path) as store:
+        store.log("orders").append(b"later")
+    assert verify(str(tmp_path)).ok
+
+
 @pytest.mark.damaged("all files of a log are removed")
 @pytest.mark.parametrize("what", ["all segments", "all but the topic's id"])
 def test_a_log_that_lost_its_files_and_kept_its_directory_begins_there_too(tmp_path: Path, what: str) -> None:

@@ -51,6 +51,9 @@ _ADVICE: Final = {
     "undecodable": "read it with the version that wrote it, or restore the directory from a copy",
     "state": "verify again; if the finding stays, another program is changing the directory",
 }
+_ALL_FILES: Final = (
+    "restore the directory from a copy, or accept the loss: the next append begins at the offset that the log had reached"
+)
 _OF_THE_ARCHIVE: Final = (
     "the archive has this segment, and a repair of the directory does not change it: pylog verify with the archive's URL names "
     "the object; restore that from a copy of the bucket"
@@ -266,6 +269,8 @@ def _affected(finding: Finding, bounds: dict[str, int | None], directory: str) -
     advice = _ADVICE.get(finding.kind, _ADVICE["state"]).format(directory=directory)
     if finding.kind == "unreadable" and is_url(finding.path):
         advice = _ARCHIVE_UNREADABLE
+    if finding.kind == "missing" and finding.path == directory and not bounds:  # a repair would have nothing to change
+        advice = _ALL_FILES
     if finding.kind not in _LOSES or not finding.path.endswith(names.LOG):
         return Affected(finding, None, None, advice)
     if finding.next_offset is not None and finding.next_offset <= finding.offset:
