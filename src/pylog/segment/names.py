@@ -6,7 +6,7 @@ This module is pure: it touches no file. Names that neither Kafka nor pylog uses
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 LOG: Final = ".log"
@@ -142,15 +142,7 @@ def plan_load(
         return plain
     parsed = {name: found for name in names if (found := parse(name)) is not None}
     cleaned = [name for name, found in parsed.items() if found.state == CLEANED]
-    removals = [
-        name for name, found in parsed.items() if found.state == DELETED or (found.state == TEMPORARY and found.suffix in _PLAIN)
-    ]
-    removals += [name for name in names if name == _EPOCHS_UNFINISHED]
-    swaps = [name for name, found in parsed.items() if found.state == SWAP]
-    if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was not renamed yet
-        first = min(parsed[name].offset for name in cleaned)
-        removals += [name for name in swaps if parsed[name].offset >= first]
-        swaps = [name for name in swaps if parsed[name].offset < first]
+    removals, swaps = _unfinished(names, parsed, cleaned)
     removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
     deleted = set(removals)
     for seal in [name for name in swaps if parsed[name].suffix == SEAL]:
@@ -168,6 +160,26 @@ def plan_load(
         found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in deleted
     ]
     return LoadPlan(dict(sorted(segments.items())), removals, renames, cleaned, sorted(snapshots))
+
+
+def _unfinished(names: Iterable[str], parsed: Mapping[str, NumberedName], cleaned: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the names to remove because their change was not finished, and those of swaps that must be completed.
+
+    Args:
+        names: the directory's files.
+        parsed: the numbered names among them.
+        cleaned: the files of unfinished compactions.
+    """
+    removals = [
+        name for name, found in parsed.items() if found.state == DELETED or (found.state == TEMPORARY and found.suffix in _PLAIN)
+    ]
+    removals += [name for name in names if name == _EPOCHS_UNFINISHED]
+    swaps = [name for name, found in parsed.items() if found.state == SWAP]
+    first = min((parsed[name].offset for name in cleaned), default=None)
+    if first is not None:  # the swap was not complete when the process died: a smaller `.cleaned` was not renamed yet
+        removals += [name for name in swaps if parsed[name].offset >= first]
+        swaps = [name for name in swaps if parsed[name].offset < first]
+    return removals, swaps
 
 
 def plain_plan(names: Iterable[str]) -> LoadPlan | None:
