@@ -247,6 +247,20 @@ def test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no
 
 
 @pytest.mark.damaged("a partition is removed")
+def test_a_crash_before_the_first_append_to_such_a_log_leaves_it_at_the_same_offset(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    shutil.rmtree(tmp_path / "orders-0")
+    pylog.open(tmp_path).close()
+    (tmp_path / "orders-0" / f"{END:020}.log").touch()
+    for mode in ("r", "rw"):
+        with pylog.open(tmp_path, mode=mode) as store:
+            assert (store.log("orders").start_offset, store.log("orders").end_offset) == (END, END)
+            assert store.group("billing").health().verdict is Verdict.LOST
+    with pylog.open(tmp_path) as store:
+        assert store.log("orders").append(b"later") == END
+
+
+@pytest.mark.damaged("a partition is removed")
 def test_verify_gives_advice_on_a_log_without_files_that_helps(tmp_path: Path) -> None:
     """It advised a repair, which found nothing to repair."""
     filled(tmp_path).close()
