@@ -145,8 +145,26 @@ def subscriptions(module: ModuleType, server: dict[str, Any]) -> list[Any]:
     return found
 
 
+def without_a_commit(module: ModuleType, server: dict[str, Any]) -> list[Any]:
+    topic, _ = TOPICS
+    producer = module.Producer({**server, "log_level": 0})
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"%d" % partition, partition=partition)
+    found: list[Any] = [producer.flush(10), producer.close()]
+    consumer = module.Consumer({**server, "group.id": "resets", "auto.offset.reset": "error", "log_level": 0})
+    consumer.assign([module.TopicPartition(topic, 0), module.TopicPartition(topic, 1), module.TopicPartition(topic, 2, 0)])
+    read = [consumer.poll(10) for _ in range(3)]
+    found.append(sorted((each.partition(), each.offset(), each.error() and each.error().name()) for each in read))
+    found.append(consumer.poll(0.5))
+    consumer.assign([module.TopicPartition(topic, 1, 0)])
+    after = consumer.poll(10)
+    found.append((after.partition(), after.offset(), after.error(), after.value()))
+    consumer.close()
+    return found
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("outcome", [searches, assignments, subscriptions])
+@pytest.mark.parametrize("outcome", [searches, assignments, subscriptions, without_a_commit])
 def test_calls_give_what_the_real_client_gives(outcome: Outcome, layer: dict[str, str], mock: dict[str, str]) -> None:
     expected = outcome(confluent_kafka, mock)
     assert outcome(confluent, layer) == expected
@@ -191,6 +209,22 @@ def test_a_topic_that_is_created_after_the_subscription_is_read(layer: dict[str,
     assert [each.poll(10).value() for each in (consumer, other)] == [b"tea", b"tea"]  # type: ignore[union-attr]
     consumer.close()
     other.close()
+
+
+def test_a_seek_continues_a_partition_without_a_commit(layer: dict[str, str]) -> None:
+    producer = confluent.Producer(layer)
+    producer.produce("orders", b"tea", partition=1)
+    producer.close()
+    consumer = consumer_of(layer, **{"auto.offset.reset": "error"})
+    consumer.assign([confluent.TopicPartition("orders", 1)])
+    first = consumer.poll(10)
+    assert first is not None
+    assert first.error() == confluent.KafkaError._AUTO_OFFSET_RESET
+    consumer.seek(confluent.TopicPartition("orders", 1, confluent.OFFSET_BEGINNING))
+    second = consumer.poll(10)
+    assert second is not None
+    assert second.value() == b"tea"
+    consumer.close()
 
 
 def test_on_assign_chooses_where_to_begin_and_what_to_leave_out(layer: dict[str, str]) -> None:
@@ -289,6 +323,8 @@ def test_a_message_can_be_made_for_a_test_and_changed() -> None:
     message.set_headers(None)
     message.set_topic("audit")
     message.set_error(confluent.KafkaError(3))
+    assert confluent.KafkaError(3).str() == "Broker: Unknown topic or part"
+    assert (confluent.KafkaError(-185).str(), confluent.KafkaError(-185, "late").str()) == ("Local: Timed out", "late")
     found = message.key(), message.value(), message.headers(), message.topic(), message.error(), message.offset()
     assert found == ("k", {"tea": 1}, None, "audit", 3, None)
     assert (message.partition(), message.timestamp(), message.latency(), message.leader_epoch()) == (None, (0, 0), None, None)

@@ -10,10 +10,11 @@ from typing import Any
 from pylog.compat.clusters import Cluster
 from pylog.compat.confluent.commits import Commits
 from pylog.compat.confluent.configuration import refused
-from pylog.compat.confluent.errors import KafkaError, Translating, failed
+from pylog.compat.confluent.errors import KafkaError, Translating, error_of, failed
 from pylog.compat.confluent.structs import OFFSET_BEGINNING, OFFSET_END, Message, TopicPartition
 from pylog.consumer.consumer import Consumer as NativeConsumer
 from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.errors import NoOffsetForPartitionError
 from pylog.record.types import TopicPartition as NativePartition
 
 OnRebalance = Callable[[Any, list[TopicPartition]], object]
@@ -34,6 +35,7 @@ class Assignment:
         self._positions: dict[NativePartition, int] = {}
         self._ended: set[NativePartition] = set()  # whose ends were reported
         self._missing: dict[NativePartition, TopicPartition] = {}
+        self._stopped: set[NativePartition] = set()  # until a seek
         self._failures: deque[Message] = deque()  # for `poll`
         self._is_subscribed = False
         self._rebalance_count = 0
@@ -95,7 +97,9 @@ class Assignment:
         self._failures.clear()
         self._missing.clear()
         if not self._is_subscribed:
-            self._give_up(sorted(self._native.assignment()), is_lost=False)
+            if self._stopped:
+                self._native.assign(self._native.assignment() - self._stopped)  # a new assignment has no position for them
+            self._give_up(sorted(self._native.assignment() | self._stopped), is_lost=False)
 
     def _give_up(self, partitions: Sequence[NativePartition], *, is_lost: bool) -> None:
         if not is_lost:
@@ -103,6 +107,7 @@ class Assignment:
         for each in partitions:
             self._positions.pop(each, None)
             self._ended.discard(each)
+            self._stopped.discard(each)
             self._commits.forget(each)
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
@@ -244,8 +249,19 @@ class Assignment:
             self._native.seek_to_end(partition.native)
         else:
             self._native.seek(partition.native, partition.offset)
+        if partition.native in self._stopped:
+            self._stopped.discard(partition.native)
+            self._native.resume(partition.native)
         self._ended.discard(partition.native)
         self._positions.pop(partition.native, None)
+
+    def _stop_without_offset(self, error: NoOffsetForPartitionError) -> Message:
+        """Reads no more of a partition without a commit, with `auto.offset.reset=error`. Returns its error, once."""
+        partition = NativePartition(*error.partition)  # type: ignore[misc]  # the error of a consumer has one
+        self._native.pause(partition)
+        self._native.seek_to_beginning(partition)  # a position that nothing is read from: without one, each poll fails
+        self._stopped.add(partition)
+        return Message(*partition, None, value=str(error).encode(), error=error_of(error))
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Returns no records of some partitions until `resume`.

@@ -18,6 +18,7 @@ from pylog.compat.confluent.statistics import Progress, consumer_statistics
 from pylog.compat.confluent.structs import OFFSET_INVALID, Message, TopicPartition, message_of
 from pylog.compat.kafka.consumer_options import heartbeat_of
 from pylog.consumer.options import ConsumerOptions
+from pylog.errors import NoOffsetForPartitionError
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.record.types import TopicPartition as NativePartition
 
@@ -122,7 +123,10 @@ class Consumer(Assignment, Lookups):
             _CLOCK.sleep(wait)
             return []
         self._commits.keep_up()
-        found = self._native.poll(wait * 1000, max_records=num_messages)
+        try:
+            found = self._native.poll(wait * 1000, max_records=num_messages)
+        except NoOffsetForPartitionError as error:
+            return [self._stop_without_offset(error)]
         for partition, records in found.items():
             self._positions[partition] = records[-1].offset + 1
             self._commits.returned(partition, records[-1].offset + 1)

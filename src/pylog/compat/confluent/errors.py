@@ -16,7 +16,7 @@ class KafkaError(Codes):
 
     Args:
         code: Kafka's number, or a negative one of librdkafka.
-        reason: the message.
+        reason: the message; by default the name of the code in words.
         fatal: whether the producer cannot be used any more.
         retriable: whether the call may be repeated.
         txn_requires_abort: whether the transaction must be aborted before the next one.
@@ -27,10 +27,15 @@ class KafkaError(Codes):
     """
 
     def __init__(
-        self, code: int, reason: builtins.str = "", fatal: bool = False, retriable: bool = False, txn_requires_abort: bool = False
+        self,
+        code: int,
+        reason: builtins.str | None = None,
+        fatal: bool = False,
+        retriable: bool = False,
+        txn_requires_abort: bool = False,
     ) -> None:
         self._code = code
-        self._reason = reason
+        self._reason = _in_words(code) if reason is None else reason
         self._flags = fatal, retriable, txn_requires_abort
 
     def code(self) -> int:
@@ -66,6 +71,12 @@ class KafkaError(Codes):
     def __repr__(self) -> builtins.str:
         flags = "FATAL," if self.fatal() else ""
         return f'KafkaError{{{flags}code={self.name()},val={self._code},str="{self._reason}"}}'
+
+
+def _in_words(code: int) -> str:
+    """Returns the name of a code in words, as librdkafka: its own codes are local, the others a broker's."""
+    name = NAMES.get(code, f"error {code}").strip("_").replace("_", " ").capitalize()
+    return f"{'Local' if code < 0 else 'Broker'}: {name}"
 
 
 class KafkaException(Exception):  # noqa: N818 - confluent-kafka's name
