@@ -49,6 +49,7 @@ from pylog.topics.making import check_completable, check_more, check_partition_c
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name, for_each_partition, partitions_given
 from pylog.topics.topic import Topic, check_partition
 from pylog.unopened import usual_outline
+from pylog.urls import how_to_write
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -131,7 +132,7 @@ class LogManager:
         """Raises ClosedError, ReadOnlyError or DirectoryReplacedError unless the directory is open for writing."""
         self.gate.check()
         if not self.writable:
-            raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
+            raise ReadOnlyError(f"{self.path} is open for reading; {how_to_write(self.path)}", path=self.path)
         self.fs.check()
 
     def _keep_failure(self, count: int, error: BaseException) -> None:

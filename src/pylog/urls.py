@@ -18,6 +18,17 @@ def is_url(path: object) -> bool:
     return bool(colon) and scheme in (*CLOUDS, "file")
 
 
+def how_to_write(path: str) -> str:
+    """Returns what to do to write to a store that is open for reading, as the end of an error's sentence.
+
+    >>> how_to_write("/shop"), how_to_write("s3://logs/shop")
+    ("open it with mode='rw'", 'an object store can only be read: restore the archive into a directory, and write there')
+    """
+    if is_url(path):
+        return "an object store can only be read: restore the archive into a directory, and write there"
+    return "open it with mode='rw'"
+
+
 def directory_url(path: str) -> str:
     """Returns the URL of a directory. Opening it leads there again, whatever characters the path has.
 

@@ -189,8 +189,16 @@ def test_an_archive_is_only_read(url: str, mode: str) -> None:
         pylog.open(url, mode=mode)
     with pytest.raises(ReadOnlyError, match="cannot be written"):
         pylog.open(url)
-    with pylog.open(url, mode="r") as store, pytest.raises(ReadOnlyError):
-        store.create_topic("t")
+    with pylog.open(url, mode="r") as store:
+        topic = next(each for each in store.topics() if not each.startswith("__"))
+        for call in (
+            lambda: store.create_topic("t"),
+            lambda: store.log(topic).append(b"x"),
+            lambda: store.offsets.commit("billing", {(topic, 0): 0}),
+            store.transactions.settle,
+        ):
+            with pytest.raises(ReadOnlyError, match="restore the archive into a directory, and write there"):
+                call()
 
 
 def test_a_url_without_an_archive_and_other_schemes_are_refused(tmp_path: Path) -> None:

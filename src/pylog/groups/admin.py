@@ -65,7 +65,8 @@ class Group(FactoryMade, ShownAsTable, factory="Store.group"):
     """One consumer group, for an administrator. `Store.group` returns one for any name. Each call reads the records again.
 
     Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
-    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too.
+    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too. In a store that is
+    opened by the URL of an archive, reading raises `ObjectStoreError` if a request fails.
 
     Attributes:
         group_id: the group's name.

@@ -34,6 +34,7 @@ from pylog.offsets.offset_manager import CommitLogs, OffsetManager, PartitionLik
 from pylog.offsets.partition import OffsetsPartition
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
+from pylog.urls import how_to_write
 
 _NO_EPOCH = -1
 
@@ -106,7 +107,7 @@ class GroupMember:
 
     def __init__(self, manager: LogManager, offsets: OffsetManager, group: str, options: MemberOptions | None = None) -> None:
         if not manager.writable:
-            message = f"{manager.path} is open for reading; open it with mode='rw' to join a group"
+            message = f"{manager.path} is open for reading, and a member of a group writes; {how_to_write(manager.path)}"
             raise ReadOnlyError(message, path=manager.path)
         self._name = checked_group(group)
         if not self._name:

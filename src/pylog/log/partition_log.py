@@ -49,6 +49,7 @@ from pylog.log.writing.undecided import OpenProducers, open_from, open_producers
 from pylog.metrics import Counters, FetchCounters
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, ProducerBatch
+from pylog.urls import how_to_write
 
 T = TypeVar("T")
 
@@ -270,7 +271,7 @@ class PartitionLog:
         """Returns the writer of the partition, for retention and compaction. Raises ReadOnlyError, ClosedError."""
         self._gate.check()
         if self._writer is None:
-            raise ReadOnlyError(f"{self.directory} is open for reading; use mode='rw'", path=self.directory)
+            raise ReadOnlyError(f"{self.directory} is open for reading; {how_to_write(self.directory)}", path=self.directory)
         return self._writer
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:

@@ -19,7 +19,8 @@ class OffsetStore(FactoryMade, factory="Store.offsets"):
     counts.
 
     Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
-    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too.
+    partition locked for longer than `lock_timeout_ms`; the first read of a partition takes its lock, too. In a store that is
+    opened by the URL of an archive, reading raises `ObjectStoreError` if a request fails.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())

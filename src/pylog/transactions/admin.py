@@ -48,6 +48,7 @@ class TransactionAdmin(FactoryMade, factory="Store.transactions"):
 
     Once the store is closed, each call raises `ClosedError`. A call raises `StoreLockedError` if another process keeps a
     partition locked for longer than `lock_timeout_ms`; in a store that is open for writing, the first read takes its lock, too.
+    In a store that is opened by the URL of an archive, reading raises `ObjectStoreError` if a request fails.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
