@@ -49,7 +49,7 @@ class ArchivedStore:
             progress: called after each segment with (bytes done, bytes in total, path). No lock is held.
             access: how to reach a bucket: `region`, `account`, `endpoint`, `anonymous`, `allow_http`, `timeout_seconds`, and
                 `credentials`, a function that returns them. Without it they come from the environment, as for the provider's
-                own tools.
+                own tools. For S3 also `sse`, `sse_kms_key_id` and `sse_bucket_key`: how it encrypts new objects.
 
         Returns:
             An `ArchiveReport`: what was uploaded, what is not archived yet, and damage for which a segment was left out.

@@ -17,6 +17,8 @@ class Bucket:
     endpoint: Annotated[str | None, Parameter(help="URL of a server that is not the provider's own.")] = None
     account: Annotated[str | None, Parameter(help="Name of an Azure storage account.")] = None
     anonymous: Annotated[bool, Parameter(help="Send no credentials.", show_default=False)] = False
+    sse: Annotated[str | None, Parameter(help="How S3 encrypts new objects: AES256, aws:kms or aws:kms:dsse.")] = None
+    sse_kms_key_id: Annotated[str | None, Parameter(help="With aws:kms: id or ARN of the key in AWS KMS.")] = None
 
     def access(self) -> dict[str, Any]:
         """Returns the options of `open_objects` that were given."""

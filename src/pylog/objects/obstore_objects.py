@@ -34,6 +34,11 @@ _SECRETS: Final = re.compile(
 _CAUSE: Final = re.compile(r"Debug source:.*", re.DOTALL)
 _LONGEST_REASON: Final = 300
 _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_SSE: Final = {  # how S3 encrypts new objects: pylog's name, and obstore's
+    "sse": "server_side_encryption",
+    "sse_kms_key_id": "sse_kms_key_id",
+    "sse_bucket_key": "sse_bucket_key_enabled",
+}
 _DELETED_AT_ONCE: Final = 1000  # S3's bound
 # The class of an error of obstore, as it is raised: (the class of pylog's, what to do about it).
 _DENIED: Final = "the store refused the credentials, or they do not allow this request; check them and the bucket's policy"
@@ -168,6 +173,7 @@ def open_s3(url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> O
         config |= {"endpoint": options["endpoint"], "virtual_hosted_style_request": False}
     if options["anonymous"]:
         config["skip_signature"] = True
+    config |= {name: options[given] for given, name in _SSE.items() if options[given] is not None}
     return _opened(url, S3Store, bucket, config, _common(prefix, options))
 
 

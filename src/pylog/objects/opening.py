@@ -26,7 +26,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "allow_http": False,
     "credentials": None,
     "timeout_seconds": 300.0,
+    "sse": None,
+    "sse_kms_key_id": None,
+    "sse_bucket_key": None,
 }
+_KMS: Final = ("aws:kms", "aws:kms:dsse")
+_SSE: Final = ("AES256", *_KMS)
 CACHE: Final = ("cache_dir", "cache_bytes")
 OPTIONS: Final = (*_DEFAULTS, *CACHE)
 
@@ -44,8 +49,9 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
         url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or a path of a directory.
         options: for a bucket, except for the cache. `region` (S3); `account` (Azure); `endpoint`, the URL of a server that is
             not the provider's; `anonymous`, to send no credentials; `credentials`, a function that returns them; `allow_http`,
-            to send requests without TLS to another machine; `timeout_seconds` of one request. `cache_dir`: a directory that
-            keeps blocks of what is read, for all processes that are given it, up to `cache_bytes` (10 GiB). Without
+            to send requests without TLS to another machine; `timeout_seconds` of one request. For S3, how it encrypts new
+            objects: `sse`, "AES256", "aws:kms" or "aws:kms:dsse"; `sse_kms_key_id`; `sse_bucket_key`. `cache_dir`: a directory
+            that keeps blocks of what is read, for all processes that are given it, up to `cache_bytes` (10 GiB). Without
             `credentials` they come from the environment, as for the provider's own tools.
 
     Raises:
@@ -55,6 +61,7 @@ def open_objects(url: str, **options: Any) -> ObjectStore:
     """
     check_kind("url", url, str, "text, such as s3://bucket/prefix")
     check_option_names("object store", options, OPTIONS, {})
+    _check_sse(url, {**_DEFAULTS, **options})
     cache = _cache(**{name: options.pop(name) for name in CACHE if name in options})
     found = _opened(url, options)
     found.blocks = cache
@@ -128,6 +135,24 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     if given["credentials"] is not None and not callable(given["credentials"]):
         raise InvalidArgumentError("credentials must be a function that returns them, so that they can expire")
     return given
+
+
+def _check_sse(url: str, given: Mapping[str, Any]) -> None:
+    """Checks how a bucket encrypts new objects. Refuses what would be ignored: the user relies on it."""
+    for name in ("sse", "sse_kms_key_id"):
+        check_kind(name, given[name], (str, NoneType), "text")
+    check_kind("sse_bucket_key", given["sse_bucket_key"], (bool, NoneType), "True, False or None")
+    sse, wanted = given["sse"], [name for name in ("sse", "sse_kms_key_id", "sse_bucket_key") if given[name] is not None]
+    if wanted and not url.startswith("s3://"):
+        raise InvalidArgumentError(
+            f"{wanted[0]} applies to s3:// only; leave it out, and use the settings of the bucket or the disk"
+        )
+    if sse is not None and sse not in _SSE:
+        raise InvalidArgumentError(f"sse={sse!r} is not one of {', '.join(_SSE)}")
+    if wanted and sse not in _KMS and wanted != ["sse"]:
+        raise InvalidArgumentError(
+            f"{wanted[-1]} requires sse='aws:kms' or sse='aws:kms:dsse'; give it, or leave {wanted[-1]} out"
+        )
 
 
 def _check_seconds(name: str, value: object) -> None:
