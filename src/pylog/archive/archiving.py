@@ -19,7 +19,16 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pylog import trace
-from pylog.archive.claiming import ATTEMPTS, Claim, PartitionToArchive, contended, locked, partitions_of, topic_id_of
+from pylog.archive.claiming import (
+    ATTEMPTS,
+    Claim,
+    PartitionToArchive,
+    contended,
+    locked,
+    newest_manifest,
+    partitions_of,
+    topic_id_of,
+)
 from pylog.archive.local_segments import empty_to, local_segments, still
 from pylog.archive.opened import own_settings
 from pylog.archive.plan import Plan, plan_of, whole_until
@@ -166,7 +175,7 @@ class _Run:
 
     def _missing_bytes(self, work: PartitionToArchive) -> int:
         state = work.log.snapshot(committed=True, wait=True)
-        newest = manifests_of(self._objects, work.archived).newest()
+        newest = newest_manifest(self._manager, self._objects, self._settings, work)
         return sum(each.size for each in self._plan(state, newest).missing)
 
     def _plan(self, state: LogState, newest: Newest[Manifest]) -> Plan:
@@ -186,7 +195,7 @@ class _Run:
         segments = size = lost = 0
         while lost < ATTEMPTS:
             state = work.log.snapshot(committed=True, wait=True)
-            newest = manifests_of(self._objects, work.archived).newest()
+            newest = newest_manifest(self._manager, self._objects, self._settings, work)
             plan = self._plan(state, newest)
             contents, deleted = list[Content](), set[int]()
             manifest = self._archive_some(work, newest, state, plan, findings, contents, deleted)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pylog import trace
+from pylog.archive.copied_manifest import with_copy
 from pylog.archive.hollow import TIERED
 from pylog.archive.local_segments import local_segments
 from pylog.archive.owner import check_owner
@@ -26,7 +27,7 @@ from pylog.objects.layout import NO_TOPIC_ID, ArchivedPartition
 from pylog.objects.manifest import ArchivedTopic, Manifest, StoreManifest, encode
 from pylog.objects.objects import ObjectStore, check_creates_once
 from pylog.objects.partition_manifests import manifests_of
-from pylog.objects.versions import store_manifests
+from pylog.objects.versions import Newest, store_manifests
 from pylog.record.types import TopicPartition
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
@@ -55,6 +56,15 @@ def partitions_of(manager: LogManager, topic: Topic) -> list[PartitionToArchive]
 def topic_id_of(topic: Topic) -> str:
     """Returns the topic id of a topic's objects."""
     return topic.id or NO_TOPIC_ID
+
+
+def newest_manifest(
+    manager: LogManager, objects: ObjectStore, settings: ArchiveSettings, work: PartitionToArchive
+) -> Newest[Manifest]:
+    """Returns the newest manifest of a partition, read now. See `with_copy`."""
+    found = manifests_of(objects, work.archived).newest()
+    tier = manager.tiers.tier(work.key) if objects.url == settings.url else None
+    return found if tier is None else with_copy(found, tier.copy(), f"{objects.url}/{work.archived.manifests}")
 
 
 @contextmanager
@@ -136,14 +146,14 @@ class Claim:
         if not self._takes_over and (_is_tiered(known) or any(work.log.config.remote_storage_enable for work in works)):
             self.check(known)
         for work in works:
-            self._check_continues(work, manifests_of(self._objects, work.archived).newest().document)
+            self._check_continues(work, newest_manifest(self._manager, self._objects, self._settings, work).document)
         for work in works:
             self._take(work)
 
     def _take(self, work: PartitionToArchive) -> None:
         versions = manifests_of(self._objects, work.archived)
         for _ in range(ATTEMPTS):
-            newest = versions.newest()
+            newest = newest_manifest(self._manager, self._objects, self._settings, work)
             known = newest.document
             if known is None or known.writer == self._settings.writer:
                 return

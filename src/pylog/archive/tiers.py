@@ -10,7 +10,7 @@ import msgspec
 
 from pylog import limits, trace
 from pylog.archive.archived_segments import segments_of, standing_segment, unreadable
-from pylog.archive.copied_manifest import CopiedManifest
+from pylog.archive.copied_manifest import CopiedManifest, with_copy
 from pylog.archive.counted_objects import CountedObjects
 from pylog.archive.leaving import LEAVING, add_leaving, delete_leaving, forget_kept, keep_topic, noted, unkeep_topic
 from pylog.archive.opened import keep_url, kept_url, opened_archive
@@ -222,12 +222,12 @@ class PartitionTier:
         return found
 
     def newest(self) -> tuple[Manifest | None, int]:
-        """Returns the newest manifest, read now, and the last number that a version has. Three requests.
+        """Returns the newest manifest, read now, and the last number that a version has. Three requests. See `with_copy`.
 
         Raises:
             IllegalStateError: it belongs to another store.
         """
-        found = self.versions().newest()
+        found = with_copy(self.versions().newest(), self.copy(), f"{self.objects.url}/{self.partition().manifests}")
         settings = read_settings(self._manager.fs, self._manager.path)
         if found.document is not None and settings is not None and found.document.store_id != settings.store_id:
             url = f"{self.objects.url}/{self.partition().manifests}"

@@ -62,7 +62,8 @@ class Versions(Generic[T]):
         """Returns the newest document. Damaged versions are skipped, and logged.
 
         Raises:
-            UnsupportedFormatError: a later pylog wrote it. ObjectStoreError: a request failed.
+            UnsupportedFormatError: a later pylog wrote it. ObjectStoreError: a request failed, or the store lists a version and
+                does not find it.
             CorruptionError: a hundred versions before the newest are damaged.
 
         Cost: three GETs if the hint is right, and one more for each later version.
@@ -81,8 +82,11 @@ class Versions(Generic[T]):
             try:
                 data = newest if version == taken and newest is not None else self._read(version)
                 return Newest(self._decode(data, self.url(version)), taken)
-            except ObjectNotFoundError:  # an earlier version, deleted since
-                break
+            except ObjectNotFoundError:
+                if version == taken:  # a sweep never deletes the newest one
+                    why = "it is listed, and the store does not find it; try again"
+                    raise failed(ObjectStoreUnavailableError, self._objects.url, self._key(version), "read", why) from None
+                break  # an earlier version, deleted since
             except CorruptionError as error:
                 trace.line(trace.MANIFEST_DAMAGED, path=self.url(version), why=str(error), then="the version before it counts")
                 damaged += 1

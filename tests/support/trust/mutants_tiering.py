@@ -9,6 +9,9 @@ from support.trust.mutant import Mutant
 _TESTS: Final = "tests/objects/test_tiering.py::"
 _MOVED: Final = "tests/objects/test_moved_to_a_tier.py::"
 _RAISED: Final = _MOVED + "test_a_log_start_that_a_broker_raises_in_the_tier_is_that_of_the_next_call"
+_DAMAGED: Final = "tests/objects/test_damaged_manifest.py::"
+_NAMED: Final = _DAMAGED + "test_records_that_only_a_damaged_manifest_names_stay"
+_LATE: Final = _DAMAGED + "test_a_manifest_that_a_store_lists_and_does_not_find_is_no_empty_partition"
 _EPOCHS: Final = "tests/objects/test_tier_epochs.py::"
 
 TIERING: Final[tuple[Mutant, ...]] = (
@@ -147,5 +150,32 @@ TIERING: Final[tuple[Mutant, ...]] = (
         replacement="self._findings)\n        gaps",
         tests=(_EPOCHS + "test_verify_names_a_brokers_checkpoint_that_contradicts_the_local_batches[other epoch]",),
         why="A verification says that sound objects are missing, and not that the checkpoint is wrong.",
+    ),
+    Mutant(
+        name="a_damaged_manifest_makes_the_one_before_it_count",
+        file="pylog/archive/tiers.py",
+        text="        found = with_copy(self.versions().newest(), self.copy(), ",
+        replacement="        found = with_copy(self.versions().newest(), None, ",
+        tests=(
+            _NAMED + "[tick-for one call]",
+            _NAMED + "[delete_records-for ever]",
+        ),
+        why="The next manifest forgets segments that are no longer on the disk, and a sweep deletes them.",
+    ),
+    Mutant(
+        name="an_archive_run_believes_the_manifest_before_a_damaged_one",
+        file="pylog/archive/claiming.py",
+        text="    return found if tier is None else with_copy(",
+        replacement="    return found if True else with_copy(",
+        tests=(_NAMED + "[archive-for ever]",),
+        why="A run builds on a manifest that does not name all segments.",
+    ),
+    Mutant(
+        name="a_manifest_that_is_listed_and_not_found_is_none",
+        file="pylog/objects/versions.py",
+        text="                if version == taken:  # a sweep",
+        replacement="                if False:  # a sweep",
+        tests=(_LATE,),
+        why="A restore beside a store that is not consistent yet has no records of a partition, and says nothing.",
     ),
 )

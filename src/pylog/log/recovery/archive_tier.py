@@ -94,6 +94,10 @@ class Tier(Protocol):
         """Copies a new manifest to the partition's directory. Under the archive's lock."""
         ...
 
+    def copy(self) -> Manifest | None:
+        """Returns the newest manifest that this directory knows; None if nothing was archived. Cost: one small read."""
+        ...
+
     def archived_end(self) -> int | None:
         """Returns the offset after the last archived record; None if nothing was archived. Cost: one small read."""
         ...
