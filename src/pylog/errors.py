@@ -326,7 +326,8 @@ class InvalidTransactionStateError(PylogError):
 
 
 class TransactionAbortedError(PylogError):
-    """The transaction was aborted by another process: it took longer than its timeout, or an administrator aborted it.
+    """The transaction was aborted by another call, also of this process: its timeout was over, an administrator aborted it, or a
+    topic that it writes to was deleted with `force=True`.
 
     None of its records become visible to `read_committed` readers. The producer can begin the transaction again.
     """

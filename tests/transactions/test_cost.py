@@ -307,3 +307,19 @@ def test_a_scan_of_committed_records_reads_few_bytes_twice(store: Store) -> None
         taken[level] = sum(read)
     assert taken["read_uncommitted"] > 12_000_000
     assert taken["read_committed"] < 1.2 * taken["read_uncommitted"]
+
+
+def test_a_read_at_a_snapshot_leaves_the_markers_to_the_kernel_as_other_committed_reads_do(store: Store) -> None:
+    for number in range(20):
+        with store.transaction("billing") as transaction:
+            transaction.append("out", b"%d" % number, partition=0)
+            transaction.append("in", b"x")
+    left = store.transaction("left open")
+    left.append("out", b"open", partition=0)
+    left.flush()
+    snapshot = store.snapshot()
+    left.commit()
+    with patch("pylog.log.reading.transaction_outcomes.control_record") as parsed:
+        found = [record.value for record in store.log("out", 0).records(snapshot=snapshot)]
+    assert found == [b"%d" % number for number in range(20)]
+    assert not parsed.called

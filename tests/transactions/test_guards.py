@@ -215,8 +215,9 @@ def test_a_topic_is_deleted_with_force_and_the_transaction_that_needs_it_is_abor
         (other if elsewhere else store).delete_topic("out", force=True)
         assert coordinator_of(other).undecided() == []
         assert count_open(other, "in") == 0
-        with pytest.raises(pylog.TransactionAbortedError):
+        with pytest.raises(pylog.TransactionAbortedError, match="a topic that it writes to was deleted") as aborted:
             transaction.commit()
+        assert "another process" not in str(aborted.value)
         transaction.abort()
     assert "out" not in store.topics()
     with store.transaction("billing") as following:

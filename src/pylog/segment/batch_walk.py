@@ -50,10 +50,11 @@ from pylog.record.format import (
 )
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.batch_search import BatchSearch
-from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, is_dense, last_neighbour
+from pylog.segment.continuity import OF_A_WHOLE_BATCH, Neighbour, Suspect, first_suspect, is_dense, is_gapless, last_neighbour
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
 from pylog.segment.names import SEAL
+from pylog.segment.published_headers import REWRITTEN, altered_headers
 from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
@@ -224,23 +225,44 @@ def _checked(
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
     after = _neighbour(segment, region, end, following, fault)
     fits = good > 0 and is_dense(table[:, :good], walked.floor, walked.before, after)
+    altered = None if fits or segment.sealed else _first_altered(segment, region, good, walked.floor, after)
+    if altered is not None:
+        good, fault = int(np.searchsorted(table[POSITION, :good] + region.shift, altered.position)), altered
+        after, fits = None, True  # the digest of the log tells more than the neighbours
     broken = None if fits else _first_broken_at_a_gap(region, good, walked, after)
     if broken is not None:
         good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
         after = None
     suspect = None if fits else first_suspect(table[:, :good], walked.floor, walked.before, after)
-    at_end = suspect is None and fault is None and region.end >= end and good > 0
+    at_end = suspect is None and fault is None and altered is None and region.end >= end and good > 0
     if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # the start of the next segment is certain
         suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
     if suspect is not None:
-        good, why = suspect
-        if why == OUT_OF_REACH and not crc_is_good(region.buffer, table, good):
+        good, why, following_good = suspect
+        if why in OF_A_WHOLE_BATCH and not crc_is_good(region.buffer, table, good):
             why = WHY[kernels.BAD_CRC]  # then these are no offsets
-        fault = _Fault(region.shift + int(table[POSITION, good]), why)
+        fault = _Fault(region.shift + int(table[POSITION, good]), why, _position_of(region, table, following_good))
     bad = _first_bad_crc(region, good) if verify else None
     if bad is not None:
         good, fault = bad, _Fault(region.shift + int(table[POSITION, bad]), WHY[kernels.BAD_CRC])
     return (table if good == table.shape[1] else np.ascontiguousarray(table[:, :good])), fault
+
+
+def _first_altered(segment: LogSegment, region: Region, count: int, floor: int, after: Neighbour | None) -> _Fault | None:
+    """Returns the first batches of a region whose headers are not as published; None if there is no gap, or none is known."""
+    if not count or is_gapless(region.table[:, :count], floor, after):
+        return None
+    for start, end in altered_headers(segment):
+        if end > region.shift + region.table.item(POSITION, 0) and start < region.end:
+            return _Fault(max(start, region.shift + region.table.item(POSITION, 0)), REWRITTEN, end)
+    return None
+
+
+def _position_of(region: Region, table: Table, batch: int | None) -> int | None:
+    """Returns the position in the file of a batch of a region, or of the one that follows its last one."""
+    if batch is None:
+        return None
+    return region.end if batch == table.shape[1] else region.shift + table.item(POSITION, batch)
 
 
 def _neighbour(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:

@@ -15,6 +15,9 @@ from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC
 
 OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
+_BEGINS_BEFORE: Final = "begins before the end of the batch before it"
+_REACHES_BEYOND: Final = "reaches beyond the start of what follows it"
+OF_A_WHOLE_BATCH: Final = (OUT_OF_REACH, _BEGINS_BEFORE, _REACHES_BEYOND)  # if its checksum is right, it was written there
 
 
 class Neighbour(NamedTuple):
@@ -31,10 +34,12 @@ class Suspect(NamedTuple):
     Attributes:
         batch: its column in the table.
         why: the reason, in words that follow "the batch …".
+        end: the column of the first batch after it that is as it was written, if the offsets tell; else None.
     """
 
     batch: int
     why: str
+    end: int | None = None
 
 
 def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> Suspect | None:
@@ -60,11 +65,17 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
     overlaps = np.flatnonzero(first <= previous)
     found = _out_of_reach(table, floor if before is None else before.base_offset)
     if overlaps.size:
-        found += _overlap(int(overlaps[0]), first, previous, table.shape[1])
+        found += _overlap(int(overlaps[0]), first, previous, last, table.shape[1])
     odd = _odd_epoch(table, before, after)
     if odd is not None:
         found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one after it"))
     return min(found) if found else None
+
+
+def is_gapless(table: Table, floor: int, after: Neighbour | None) -> bool:
+    """Returns whether each batch begins at the offset after the one before it: the first at `floor`, and `after`, too."""
+    first, last = table[BASE_OFFSET], table[LAST_OFFSET]
+    return bool(first[0] == floor and (first[1:] == last[:-1] + 1).all() and (after is None or after.base_offset == last[-1] + 1))
 
 
 def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
@@ -94,12 +105,36 @@ def _ends(table: Table) -> tuple[Table, Table]:
     return np.where(table[MAGIC] == 2, table[BASE_OFFSET], last), last
 
 
-def _overlap(at: int, first: Table, previous: Table, count: int) -> list[Suspect]:
+def _overlap(at: int, first: Table, previous: Table, last: Table, count: int) -> list[Suspect]:
     """Returns which of two overlapping batches is wrong: the one that does not continue its predecessor."""
+    row = _row_of_altered(at, first, previous, last)
+    if row is not None and row[0] < count:
+        start, end = row
+        return [Suspect(start, _BEGINS_BEFORE if first[start] <= previous[start] else _REACHES_BEYOND, end)]
     follows_on = at == 0 or first[at - 1] == previous[at - 1] + 1
     if not follows_on:
-        return [Suspect(at - 1, "reaches beyond the start of what follows it")]
-    return [Suspect(at, "begins before the end of the batch before it")] if at < count else []
+        needed, room = last[at - 1] - first[at - 1] + 1, first[at] - previous[at - 1] - 1
+        return [Suspect(at - 1, _REACHES_BEYOND, None if room >= needed or at == count else at + 1)]  # no room: both are wrong
+    return [Suspect(at, _BEGINS_BEFORE)] if at < count else []
+
+
+def _row_of_altered(at: int, first: Table, previous: Table, last: Table) -> tuple[int, int] | None:
+    """Returns the batches with wrong offsets around an overlap, as a half-open range of columns; None if that is unknown.
+
+    They begin where the offsets stop to follow each other. A later batch that has exactly the offset that it gets if the records
+    in between are counted is as it was written, so the batches before it are not.
+    """
+    gap = np.flatnonzero(first[:at] != previous[:at] + 1)
+    for begun in (*gap[-1:].tolist(), at):
+        start = begun
+        while start > 0 and first[start - 1] != previous[start - 1] + 1:
+            start -= 1
+        counted = previous[start] + 1 + np.cumsum(last[start:] - first[start:] + 1)[:-1]
+        right = start + 1 + np.flatnonzero(first[start + 1 :] == counted)
+        right = right[right >= at]  # the overlap is not after it
+        if right.size:
+            return start, int(right[0])
+    return None
 
 
 def _odd_epoch(table: Table, before: Neighbour | None, after: Neighbour | None) -> int | None:

@@ -70,6 +70,8 @@ class LogSegment:
 
     appends = AppendTimesAtFirstUse()
     examined: Examined | None = None  # the result of `age`'s reading of its timestamps
+    published: tuple[int, int] | None = None  # of the active one: an end in its log's header, and the digest up to there
+    compared: Any = None  # of the active one: the result of comparing its headers with that
     sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; set by a walk
     builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
     index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them

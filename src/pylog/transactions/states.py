@@ -110,7 +110,7 @@ def begin(
 
     Raises:
         ProducerFencedError: a newer incarnation has taken over.
-        TransactionAbortedError: another process has aborted the incarnation's last transaction.
+        TransactionAbortedError: another call has aborted the incarnation's last transaction.
         InvalidTransactionStateError: a transaction is open or prepared already.
     """
     known = _own(current, mine, "begin a transaction")
@@ -339,8 +339,8 @@ def _own(current: TransactionMetadata | None, mine: ProducerIdAndEpoch, action: 
         return current
     if outcome_of(current, mine) is TransactionOutcome.ABORTED:
         raise TransactionAbortedError(
-            f"cannot {action}: the transaction of {current.transactional_id!r} was aborted by another process, because of its "
-            "timeout or by an administrator; abort it here too, and begin it again"
+            f"cannot {action}: the transaction of {current.transactional_id!r} was aborted by another call: its timeout was "
+            "over, an administrator aborted it, or a topic that it writes to was deleted; abort it here too, and begin it again"
         )
     if outcome_of(current, mine) is TransactionOutcome.COMMITTED:
         raise _wrong_state(current, action)

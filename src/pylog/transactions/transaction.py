@@ -243,7 +243,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
         Raises:
             ProducerFencedError: a newer instance uses the id.
-            TransactionAbortedError: it has timed out, or another process aborted it. InvalidTransactionStateError: as `append`.
+            TransactionAbortedError: it has timed out, or another call aborted it. InvalidTransactionStateError: as `append`.
             PylogError: as `Log.append`. After any error only `abort` is possible.
         """
         check_open(self)

@@ -12,6 +12,8 @@ _BACK_AND_FORTH: Final = (
 )
 _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_its_first_timestamp_is_in_the_future_or_missing"
 
+_MOVED: Final = "tests/log/test_moved_batches.py::test_"
+
 PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="the_tiers_line_is_dropped",
@@ -463,5 +465,69 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         replacement="        if not _were_replaced(sealed, files):\n",
         tests=("tests/log/test_readers.py::test_a_reader_beside_an_interrupted_swap_loads_the_log_once_and_not_again_and_again",),
         why="A reader of a log whose swap a crash interrupted loads the log again without end.",
+    ),
+    Mutant(
+        name="headers_of_the_active_segment_are_not_compared_at_a_gap",
+        file="pylog/segment/batch_walk.py",
+        text="    altered = None if fits or segment.sealed else _first_altered(segment, region, good, walked.floor, after)\n",
+        replacement="    altered = None\n",
+        tests=(f"{_MOVED}a_row_of_batches_that_moved_and_is_longer_than_one_read_is_refused[r]",),
+        why="Batches with the same flipped bit are served with wrong offsets, and others are hidden without an error.",
+    ),
+    Mutant(
+        name="a_read_of_one_offset_takes_a_batch_after_a_gap",
+        file="pylog/log/reading/lookup.py",
+        text="        if base != expected:\n",
+        replacement="        if False:\n",
+        tests=(f"{_MOVED}batches_that_moved_together_in_the_active_segment_are_refused_and_cost_no_other[r]",),
+        why="A read of one offset gives the record of another one.",
+    ),
+    Mutant(
+        name="an_append_makes_a_changed_header_legal",
+        file="pylog/log/writing/active_segment.py",
+        text="    if segment.published is not None and segment.published[0] == size and segment.published[1] != digest.value:\n",
+        replacement="    if False:\n",
+        tests=(f"{_MOVED}an_append_does_not_make_a_changed_header_of_the_active_segment_legal",),
+        why="The next append puts the changed header into the digest, and then nothing finds it.",
+    ),
+    Mutant(
+        name="a_writer_does_not_know_what_it_has_published",
+        file="pylog/log/writing/writer.py",
+        text="        active.segment.published = position, digest\n",
+        replacement="",
+        tests=(f"{_MOVED}batches_that_moved_while_the_log_is_open_for_writing_are_refused_there",),
+        why="Batches that moved are served by the process that has the log open for writing.",
+    ),
+    Mutant(
+        name="a_reader_does_not_know_what_another_process_has_published",
+        file="pylog/log/reading/follower.py",
+        text="            active.published = end, slot.header_digest\n",
+        replacement="            pass\n",
+        tests=(f"{_MOVED}a_reader_of_another_process_s_log_refuses_batches_that_moved_after_it_had_opened_it",),
+        why="Batches that moved are served by a reader that had opened the log before.",
+    ),
+    Mutant(
+        name="damage_at_the_end_of_a_log_shortens_it",
+        file="pylog/log/recovery/log_end.py",
+        text="    if loaded.corrupt is not None and recorded is not None and recorded > loaded.next_offset:\n",
+        replacement="    if False:\n",
+        tests=(f"{_MOVED}batches_that_moved_together_in_the_active_segment_are_refused_and_cost_no_other[r]",),
+        why="A log whose last batches are damaged ends before them, and a reader gets no error.",
+    ),
+    Mutant(
+        name="whole_batches_with_impossible_offsets_are_torn",
+        file="pylog/log/recovery/findings.py",
+        text="damage.why in OF_A_WHOLE_BATCH:",
+        replacement="False:",
+        tests=(f"{_MOVED}an_overlapping_batch_at_the_end_is_damage_and_is_not_cut_off",),
+        why="Batches after others that moved are cut off by the next writer.",
+    ),
+    Mutant(
+        name="a_row_of_moved_batches_is_blamed_on_the_batch_after_it",
+        file="pylog/segment/continuity.py",
+        text="    if row is not None and row[0] < count:\n",
+        replacement="    if False:\n",
+        tests=(f"{_MOVED}batches_that_moved_in_a_segment_of_another_program_are_refused_where_batches_follow_them[r]",),
+        why="Batches that moved are served, and the sound ones after them are refused.",
     ),
 )

@@ -275,7 +275,7 @@ class KafkaProducer:
         Raises:
             ProducerFencedError: a newer producer has the `transactional_id`; close this one.
             CommitFailedError: the consumer has lost a partition whose offset was sent; abort.
-            TransactionAbortableError: the transaction was aborted by another process; abort, and begin again.
+            TransactionAbortableError: the transaction was aborted by another call; abort, and begin again.
         """
         with self._transacting():
             self._native.commit_transaction()

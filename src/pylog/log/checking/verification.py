@@ -174,7 +174,7 @@ def private_copy(segment: LogSegment, size: int, *, sealed: bool, mapped: bool =
         log_name=segment.log_name,
         pending=segment.pending,
     )
-    copy.builder, copy.vouched = segment.builder, segment.vouched
+    copy.builder, copy.vouched, copy.published = segment.builder, segment.vouched, segment.published
     return copy
 
 

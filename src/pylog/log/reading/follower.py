@@ -222,6 +222,8 @@ class Follower:
         self._slot = slot
         self.loaded.grow(end, offset)
         active.size = end
+        if not slot.epoch % 2:
+            active.published = end, slot.header_digest
         self._set_state(replace(self._state, active_size=end, end_offset=offset, durable_offset=min(slot.durable_offset, offset)))
         return True
 

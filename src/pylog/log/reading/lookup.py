@@ -22,7 +22,7 @@ from pylog.record import finding, kernels
 from pylog.record.arrays import numbers_of
 from pylog.record.batch import Bytes
 from pylog.record.decoder import RecordDecoder
-from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
+from pylog.record.format import FRAME_SIZE, HEADER, LEADER_EPOCH, LOG_OVERHEAD, MAX_TIMESTAMP
 from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.rows import NO_BYTES
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
@@ -135,6 +135,8 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
             position, size = position + int(result[finding.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
             continue  # read the next batch too, which confirms the offsets
         if status == kernels.OK:
+            if segment.published is not None and not _is_gapless(segment, chunk, position, int(result[finding.F_BATCH_AT])):
+                return None  # the walk compares the headers with the digest of the log
             result[finding.F_NEXT_AT] += position
             return _Hit(chunk, result.tolist())
         done = int(result[finding.F_BATCH_AT])
@@ -143,6 +145,20 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
         position += done
         size = limits.LOOKUP_CHUNK_BYTES if done else 4 * size
     return None
+
+
+def _is_gapless(segment: LogSegment, chunk: Bytes, position: int, end: int) -> bool:
+    """Returns whether batches follow each other from a position in an active segment to the one at `end` in a chunk."""
+    base, _, _, _, _, _, delta, *_ = HEADER.unpack_from(chunk.data, 0)
+    if position and segment.offset_index().lookup(base + delta) != (base + delta, position):
+        return False
+    at, expected = 0, base if position else segment.base_offset
+    while at <= end:
+        base, length, _, _, _, _, delta, *_ = HEADER.unpack_from(chunk.data, at)
+        if base != expected:
+            return False
+        at, expected = at + LOG_OVERHEAD + length, base + delta + 1
+    return True
 
 
 def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:

@@ -55,8 +55,8 @@ class TransactionOutcomes:
 
     Args:
         state, wanted: the log, and the range that is read.
-        is_left_out: decides before the markers do, as in a snapshot; it takes the producer id and the offset of a batch, and
-            returns None to leave the decision to the markers.
+        is_left_out: decides on transactions without a marker in the range, as in a snapshot, before later markers do; it takes
+            the producer id and the offset of a batch, and returns None to leave the decision to the markers.
 
     Cost: none in ranges without transactions. Markers in a region that the reader has in memory are taken from there. Only for
     transactions that end after it, a second walk reads ahead of the reader.
@@ -102,8 +102,7 @@ class TransactionOutcomes:
         """Notes which batches are aborted by a marker in the same region. Returns those that no marker there decides."""
         count = batches.table.shape[1]
         slots, outcomes = np.zeros(count + 1, np.int64), np.empty(count, np.int64)
-        may_read = self._is_left_out is None and self._damage is None
-        if not may_read or kernels.outcomes_inside(batches.buffer, batches.table, slots, outcomes) != kernels.OK:
+        if self._damage is not None or kernels.outcomes_inside(batches.buffer, batches.table, slots, outcomes) != kernels.OK:
             self._take_read(batches)
             return asked
         end = int(batches.table[LAST_OFFSET, -1]) + 1

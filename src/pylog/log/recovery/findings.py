@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pylog.segment.batch_walk import Damage
-from pylog.segment.continuity import OUT_OF_REACH
+from pylog.segment.continuity import OF_A_WHOLE_BATCH
 
 _LOSSES: Final = frozenset({"corrupt", "missing"})  # kinds
 
@@ -53,6 +53,6 @@ def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsync
     >>> is_torn(Damage(90, 100, 7, 8, ""), durable_position=90, last_segment=True, unsynced_bytes=0)
     False
     """
-    if damage.position < durable_position or not last_segment or damage.why == OUT_OF_REACH:
+    if damage.position < durable_position or not last_segment or damage.why in OF_A_WHOLE_BATCH:
         return False  # at the end: a whole batch was written there
     return damage.next_offset is None or damage.end - damage.position <= unsynced_bytes

@@ -20,7 +20,7 @@ from pylog.log.durable_point import FAILED, DurablePoint, Truncations, open_head
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source
-from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_tail
+from pylog.log.recovery.log_end import durable_offset_of, follow_segment, load_tail, published_digest
 from pylog.log.recovery.lost_files import note_lost_files
 from pylog.log.recovery.replay import load_producers
 from pylog.log.recovery.tier import remote_start
@@ -108,6 +108,8 @@ def _find_end_of_files(source: Source, loaded: Loaded, *, same_boot: bool) -> No
     if not source.writable:
         _end_at_published(loaded)
     _leave_out_zeros(loaded)
+    if loaded.segments:
+        loaded.segments[-1].published = published_digest(loaded)
 
 
 def _find_start(source: Source, loaded: Loaded, *, is_archived: bool) -> int:

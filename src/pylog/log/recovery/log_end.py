@@ -42,16 +42,32 @@ def load_tail(source: Source, loaded: Loaded) -> None:
 
 def _check_digest(loaded: Loaded) -> None:
     """Compares batch headers with the digest in the header, which covers fields outside their checksums (reliability 6.3)."""
-    active, slot = loaded.segments[-1], loaded.slot
-    if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset or loaded.corrupt is not None:
+    active, slot, published = loaded.segments[-1], loaded.slot, loaded.segments[-1].published
+    if published is None or slot is None or loaded.corrupt is not None:
         return
-    end = slot.published_position
-    sure = loaded.same_boot or slot.durable_position == end  # otherwise a power loss may have changed bytes after the durable end
-    if sure and end <= loaded.end and _digest(loaded, end) != slot.header_digest:
-        message = f"{active.path}: a batch header below position {end} has a changed offset, length or leader epoch"
-        found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
+    end, digest = published
+    if end <= loaded.end and _digest(loaded, end) != digest:
+        found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, altered_message(active, end))
         loaded.findings.append(found)
         loaded.corrupt = found
+
+
+def altered_message(active: LogSegment, end: int) -> str:
+    """Returns the words for headers of an active segment that differ from the digest of its log."""
+    return f"{active.path}: a batch header below position {end} has a changed offset, length or leader epoch"
+
+
+def published_digest(loaded: Loaded) -> tuple[int, int] | None:
+    """Returns the end of the active segment in the log's header and the digest of all headers up to there.
+
+    None if they are not known for sure: a power loss may have changed bytes after the durable end, for example.
+    """
+    active, slot = loaded.segments[-1], loaded.slot
+    if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset:
+        return None
+    end = slot.published_position
+    sure = loaded.same_boot or slot.durable_position == end
+    return (end, slot.header_digest) if sure and end <= active.size else None
 
 
 def _digest(loaded: Loaded, end: int) -> int:
@@ -175,6 +191,9 @@ def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentInde
     _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
     if loaded.torn is not None and found.end > loaded.end:  # batches after the gap are cut off too
         loaded.builder = active.builder = active.indexed_to(loaded.end)
+    recorded = _recorded_end(loaded)
+    if loaded.corrupt is not None and recorded is not None and recorded > loaded.next_offset:
+        loaded.end, loaded.next_offset = active.size, recorded  # damage at the end is read, and raises: it hides no records
 
 
 def _recorded_end(loaded: Loaded) -> int | None:

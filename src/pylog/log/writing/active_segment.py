@@ -9,10 +9,12 @@ import numpy as np
 
 from pylog import limits
 from pylog.config import TopicConfig
+from pylog.errors import CorruptionError
 from pylog.fs import FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.log_end import altered_message
 from pylog.log.writing.active_file import ActiveFile
 from pylog.log.writing.readying import cut_tail, make_durable
 from pylog.log.writing.rolling import SegmentUse, empty_segment
@@ -205,12 +207,15 @@ class ActiveSegment:
 def loaded_segment(source: Source, loaded: Loaded, segment: LogSegment, builder: SegmentIndexBuilder) -> ActiveSegment:
     """Returns the active segment of a loaded log, ready for the next append. It includes batches that are not published yet."""
     size, interval = loaded.end, source.config.index_interval_bytes
+    known = loaded.digest if loaded.digest is not None and loaded.digest.position == size else None
+    digest = known or digest_of(segment, size, interval)
+    if segment.published is not None and segment.published[0] == size and segment.published[1] != digest.value:
+        message = f"{altered_message(segment, size)}; the partition is open only for reading until it is repaired"
+        raise CorruptionError(message, path=segment.path, position=0, offset=segment.base_offset)
     file = ActiveFile(source.fs.open(segment.path, write=True), size)
     cut_tail(source, loaded, segment, file, size)
     if not loaded.clean or not source.clean:  # a process that died may have cut the file without a sync
         make_durable(source, loaded, segment, file, size)
-    known = loaded.digest if loaded.digest is not None and loaded.digest.position == size else None
-    digest = known or digest_of(segment, size, interval)
     return ActiveSegment(segment, file, builder, digest, size, loaded.next_offset, source.config)
 
 

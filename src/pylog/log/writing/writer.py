@@ -293,9 +293,8 @@ class LogWriter:
     def _commit(self, level: Durability) -> None:
         """Syncs if the level requires it, then publishes the written records. Prepares all it can before the sync."""
         durable, before, active = level.name == "SYNC", self.published.state, self.active
-        position, offset = active.size, active.next_offset
+        position, offset, digest = active.size, active.next_offset, active.digest.value
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
-        digest = active.digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
         state = self.published.with_written(active, said.slot, offset if durable else before.durable_offset)
         try:
@@ -311,6 +310,7 @@ class LogWriter:
             raise
         if durable or active.file.synced:
             active.file.after_commit(position, position - before.active_size, self._config.segment_bytes, synced=durable)
+        active.segment.published = position, digest
         self.published.show(state)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
