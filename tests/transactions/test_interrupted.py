@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,3 +151,49 @@ def test_threads_that_hand_an_id_over_at_the_decision_never_begin_with_numbers_t
     for value in (b"first", b"third"):
         commit_of(store, "billing", value)
     assert committed(store, "out") == [b"first", b"second", b"third"]
+
+
+def test_a_record_that_another_thread_adds_during_a_flush_is_not_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = store.transaction("billing")
+    transaction.append("out", b"first", partition=0)
+    adding = threading.Thread(target=transaction.append, args=("out", b"second"), kwargs={"partition": 0})
+    write = Incarnation.at_once
+
+    def beside(self: Incarnation, *arguments: Any) -> None:
+        write(self, *arguments)
+        if adding.ident is None:
+            adding.start()
+            adding.join(0.2)  # it would have added its record by now
+
+    monkeypatch.setattr(Incarnation, "at_once", beside)
+    transaction.flush()
+    adding.join()
+    transaction.commit()
+    assert committed(store, "out") == [b"first", b"second"]
+
+
+def test_of_a_commit_and_an_abort_at_the_same_time_the_first_one_counts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = store.transaction("billing")
+    transaction.append("out", b"kept", partition=0)
+    transaction.append("out", b"kept, too", partition=1)
+    errors = list[pylog.PylogError]()
+
+    def abort() -> None:
+        try:
+            transaction.abort()
+        except pylog.PylogError as error:
+            errors.append(error)
+
+    aborting, write = threading.Thread(target=abort), Incarnation.at_once
+
+    def beside(self: Incarnation, *arguments: Any) -> None:
+        aborting.start()
+        aborting.join(0.2)
+        write(self, *arguments)
+
+    monkeypatch.setattr(Incarnation, "at_once", beside)
+    transaction.commit()
+    aborting.join()
+    assert transaction.outcome == "committed"
+    assert [type(error) for error in errors] == [pylog.InvalidTransactionStateError]
+    assert committed(store, "out") == [b"kept", b"kept, too"]

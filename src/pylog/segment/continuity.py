@@ -12,11 +12,13 @@ import numpy as np
 
 from pylog import limits
 from pylog.record.batch import Table
-from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC
+from pylog.record.format import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH, MAGIC
 
 OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
 _BEGINS_BEFORE: Final = "begins before the end of the batch before it"
+_REPEATS: Final = "repeats the batch before it"
 _REACHES_BEYOND: Final = "reaches beyond the start of what follows it"
+_SAME: Final = (BASE_OFFSET, LAST_OFFSET, CRC)  # of a batch that was written twice: nothing is lost with the second one
 OF_A_WHOLE_BATCH: Final = (OUT_OF_REACH, _BEGINS_BEFORE, _REACHES_BEYOND)  # if its checksum is right, it was written there
 
 
@@ -65,7 +67,7 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
     overlaps = np.flatnonzero(first <= previous)
     found = _out_of_reach(table, floor if before is None else before.base_offset)
     if overlaps.size:
-        found += _overlap(int(overlaps[0]), first, previous, last, table.shape[1])
+        found += _overlap(table, int(overlaps[0]), first, previous, last)
     odd = _odd_epoch(table, before, after)
     if odd is not None:
         found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one after it"))
@@ -105,8 +107,9 @@ def _ends(table: Table) -> tuple[Table, Table]:
     return np.where(table[MAGIC] == 2, table[BASE_OFFSET], last), last
 
 
-def _overlap(at: int, first: Table, previous: Table, last: Table, count: int) -> list[Suspect]:
+def _overlap(table: Table, at: int, first: Table, previous: Table, last: Table) -> list[Suspect]:
     """Returns which of two overlapping batches is wrong: the one that does not continue its predecessor."""
+    count = table.shape[1]
     row = _row_of_altered(at, first, previous, last)
     if row is not None and row[0] < count:
         start, end = row
@@ -115,7 +118,8 @@ def _overlap(at: int, first: Table, previous: Table, last: Table, count: int) ->
     if not follows_on:
         needed, room = last[at - 1] - first[at - 1] + 1, first[at] - previous[at - 1] - 1
         return [Suspect(at - 1, _REACHES_BEYOND, None if room >= needed or at == count else at + 1)]  # no room: both are wrong
-    return [Suspect(at, _BEGINS_BEFORE)] if at < count else []
+    repeats = 0 < at < count and bool((table[_SAME, at] == table[_SAME, at - 1]).all())
+    return [Suspect(at, _REPEATS if repeats else _BEGINS_BEFORE)] if at < count else []
 
 
 def _row_of_altered(at: int, first: Table, previous: Table, last: Table) -> tuple[int, int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from _thread import RLock
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Self
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from pylog.arguments import check_kind, is_int
 from pylog.config import Durability
 from pylog.directory.topic_names import INTERNAL_TOPICS, check_topic_name, internal_topic
 from pylog.errors import (
+    ClosedError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTransactionStateError,
@@ -23,6 +25,7 @@ from pylog.errors import (
     TransactionAbortedError,
 )
 from pylog.factory_made import FactoryMade
+from pylog.fs import process_id
 from pylog.log.arguments import checked_items
 from pylog.offsets.group_metadata import ConsumerGroupMetadata
 from pylog.offsets.pending import PendingCommit
@@ -36,14 +39,31 @@ from pylog.transactions.lone_batch import LoneBatch
 from pylog.transactions.metadata import ProducerIdAndEpoch
 
 _Outcome = Literal["open", "committed", "aborted", "unknown"]
+P = ParamSpec("P")
 _BATCH_SIZE: Final = 16_384  # Kafka's batch.size: bytes of records without keys that go to one partition
+
+
+def _in_turn(method: Callable[Concatenate[Transaction, P], None]) -> Callable[Concatenate[Transaction, P], None]:
+    """Makes the calls of several threads one after the other.
+
+    Records that another thread adds during a flush would be dropped with those that it has written.
+    """
+
+    @wraps(method)
+    def call(self: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if process_id() != self._pid:  # a thread that holds the lock does not exist here
+            raise ClosedError("a transaction cannot be used in a forked process; open the store again there")
+        with self._lock:
+            method(self, *args, **kwargs)
+
+    return call
 
 
 class Transaction(FactoryMade, factory="Store.transaction"):
     """Records for any partitions, and committed offsets, that become visible to `read_committed` readers all or none.
 
-    A context manager: the end of the block commits, and an exception aborts. Created by `Store.transaction`. One thread uses it
-    at a time. Closing the store aborts it; calls then raise `ClosedError`.
+    A context manager: the end of the block commits, and an exception aborts. Created by `Store.transaction`. Threads that share
+    it take turns. Closing the store aborts it; calls then raise `ClosedError`.
 
     Attributes:
         transactional_id: the id.
@@ -77,6 +97,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         self._is_given_up = False  # `abort` was called
         self._is_marked = False  # it gets markers, whatever is in it
         self._deadline = 0.0  # on the monotonic clock; set once the transaction is known
+        self._lock, self._pid = RLock(), process_id()
 
     def __repr__(self) -> str:
         return f"Transaction({self.transactional_id!r}, {self._outcome})"
@@ -88,21 +109,13 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         if self._outcome != "open":
             return
         if error is not None:
-            self._abort_after(error)
+            _abort_after(self, error)
             return
         try:
             self.commit()
         except BaseException as failed:
-            self._abort_after(failed)
+            _abort_after(self, failed)
             raise
-
-    def _abort_after(self, error: BaseException) -> None:
-        """Aborts because of an exception, which is the one to raise. Does nothing once the outcome may be decided."""
-        try:
-            if self.outcome == "open":
-                self.abort()
-        except PylogError as failed:
-            error.add_note(f"the transaction could not be aborted now ({failed}); the next one that opens the store aborts it")
 
     @property
     def outcome(self) -> str:
@@ -156,6 +169,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         """
         self.append_many(topic, [(key, value, headers or (), timestamp)], partition=partition)
 
+    @_in_turn
     def append_many(self, topic: str, items: Sequence[Any], *, partition: int | None = None) -> None:
         """Adds records.
 
@@ -172,6 +186,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         buffer = self._buffer_of(topic, number)
         self._add(buffer.split(checked_items(items), number, self._incarnation.clock.now_ms()))
 
+    @_in_turn
     def append_arrow(self, topic: str, data: Any, *, partition: int | None = None) -> None:
         """Adds the rows of a `pyarrow.Table` or `RecordBatch`, with the columns of `Log.append_arrow`.
 
@@ -190,6 +205,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         buffer = self._buffer_of(topic, number)
         self._add(buffer.split_table(data, number, self._incarnation.clock.now_ms()))
 
+    @_in_turn
     def send_offsets(self, group: str | ConsumerGroupMetadata | GroupConsumer, offsets: Offsets | None = None) -> None:
         """Adds the offsets of a consumer group: the group goes on from them if, and only if, the transaction is committed.
 
@@ -238,6 +254,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
+    @_in_turn
     def flush(self) -> None:
         """Writes the buffered records to their logs, where `read_committed` readers do not see them before the commit.
 
@@ -302,6 +319,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
+    @_in_turn
     def commit(self) -> None:
         """Writes what is buffered, and commits. When it returns, `read_committed` readers see all of the transaction.
 
@@ -365,6 +383,7 @@ class Transaction(FactoryMade, factory="Store.transaction"):
         lone.complete()
         return True
 
+    @_in_turn
     def abort(self) -> None:
         """Drops what is buffered, and aborts what is written: `read_committed` readers never see it. May be called twice.
 
@@ -389,6 +408,15 @@ class Transaction(FactoryMade, factory="Store.transaction"):
             self._outcome = "unknown"
             raise
         self._outcome = "aborted"
+
+
+def _abort_after(transaction: Transaction, error: BaseException) -> None:
+    """Aborts because of an exception, which is the one to raise. Does nothing once the outcome may be decided."""
+    try:
+        if transaction.outcome == "open":
+            transaction.abort()
+    except PylogError as failed:
+        error.add_note(f"the transaction could not be aborted now ({failed}); the next one that opens the store aborts it")
 
 
 def _each(calls: Iterable[Callable[[], None]]) -> None:
@@ -431,7 +459,7 @@ def _time_out(transaction: Transaction) -> None:
     """Aborts because the timeout is over, and raises TransactionAbortedError."""
     message = f"the transaction of {transaction.transactional_id!r} has been open for longer than its timeout"
     error = TransactionAbortedError(f"{message} and was aborted; begin another one, with a larger timeout_ms if it needs one")
-    transaction._abort_after(error)
+    _abort_after(transaction, error)
     transaction._failure = error
     raise error
 

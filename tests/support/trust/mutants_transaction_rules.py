@@ -251,4 +251,15 @@ TRANSACTION_RULES: Final[tuple[Mutant, ...]] = (
         ),
         why="An older instance of an id writes after a newer one has taken over.",
     ),
+    Mutant(
+        name="threads_use_a_transaction_at_the_same_time",
+        file="pylog/transactions/transaction.py",
+        text="        with self._lock:\n",
+        replacement="        with RLock():\n",
+        tests=(
+            "tests/transactions/test_interrupted.py::test_a_record_that_another_thread_adds_during_a_flush_is_not_dropped",
+            "tests/transactions/test_interrupted.py::test_of_a_commit_and_an_abort_at_the_same_time_the_first_one_counts",
+        ),
+        why="A record that another thread adds during a flush is dropped without an error, and the commit succeeds.",
+    ),
 )

@@ -202,7 +202,7 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_block_whose_commit_fails_stays_open",
         file="pylog/transactions/transaction.py",
-        text="            self._abort_after(failed)\n            raise\n",
+        text="            _abort_after(self, failed)\n            raise\n",
         replacement="            raise\n",
         tests=("tests/transactions/test_interrupted.py::test_a_block_whose_commit_fails_aborts_and_the_id_can_be_used_again",),
         why="The id of a block whose commit fails cannot be used again, and its records hold readers up.",
