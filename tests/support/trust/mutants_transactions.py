@@ -320,8 +320,8 @@ TRANSACTIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_block_leaves_a_transaction_open_whose_commit_has_failed",
         file="pylog/transactions/transaction.py",
-        text='            if self.outcome == "open":\n',
-        replacement="            if False:\n",
+        text='        if transaction.outcome == "open":\n',
+        replacement="        if False:\n",
         tests=("tests/producer/test_transactions.py::test_a_block_whose_commit_fails_aborts_so_that_the_id_can_be_used_again",),
         why="The transactional id cannot be used again, and readers wait at the open transaction.",
     ),
