@@ -23,6 +23,7 @@ MAX_TIMESTAMP_AT: Final = 35
 PRODUCER_ID_AT: Final = 43
 HEADER_SIZE: Final = 61
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # base offset … records count, in the order above
+OFFSETS_AND_LENGTH: Final = struct.Struct(">qi11xi")  # of the header: base offset, batch length, last offset delta
 HEADER_FRONT: Final = struct.Struct(">qiibI")  # the fields outside a batch's CRC, and the CRC
 PREFIX_SIZE: Final = HEADER_FRONT.size
 HEADER_CHECKED: Final = struct.Struct(">hiqqqhii")  # the header fields that the CRC covers

@@ -24,8 +24,8 @@ OPERATING: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="a_log_that_lost_its_files_begins_at_zero",
         file="pylog/log/recovery/lost_files.py",
-        text="            loaded.reached = last\n",
-        replacement="            loaded.reached = 0\n",
+        text="        loaded.reached = max(recorded)  #",
+        replacement="        loaded.reached = 0  #",
         tests=(LOST + "test_a_log_without_files_begins_where_it_had_ended_so_that_a_group_misses_no_record_unnoticed",),
         why="A group that had not read the lost records skips as many new ones, and no route tells it.",
     ),

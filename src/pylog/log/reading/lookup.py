@@ -22,7 +22,7 @@ from pylog.record import finding, kernels
 from pylog.record.arrays import numbers_of
 from pylog.record.batch import Bytes
 from pylog.record.decoder import RecordDecoder
-from pylog.record.format import FRAME_SIZE, HEADER, LEADER_EPOCH, LOG_OVERHEAD, MAX_TIMESTAMP
+from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, LOG_OVERHEAD, MAX_TIMESTAMP, OFFSETS_AND_LENGTH
 from pylog.record.records import RECORD_COLUMNS, records_of
 from pylog.record.rows import NO_BYTES
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
@@ -149,15 +149,18 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
 
 def _is_gapless(segment: LogSegment, chunk: Bytes, position: int, end: int) -> bool:
     """Returns whether batches follow each other from a position in an active segment to the one at `end` in a chunk."""
-    base, _, _, _, _, _, delta, *_ = HEADER.unpack_from(chunk.data, 0)
+    headers = chunk.data
+    base, length, delta = OFFSETS_AND_LENGTH.unpack_from(headers)
     if position and segment.offset_index().lookup(base + delta) != (base + delta, position):
         return False
-    at, expected = 0, base if position else segment.base_offset
-    while at <= end:
-        base, length, _, _, _, _, delta, *_ = HEADER.unpack_from(chunk.data, at)
+    if not position and base != segment.base_offset:
+        return False
+    at = 0
+    while at < end:
+        at, expected = at + LOG_OVERHEAD + length, base + delta + 1
+        base, length, delta = OFFSETS_AND_LENGTH.unpack_from(headers, at)
         if base != expected:
             return False
-        at, expected = at + LOG_OVERHEAD + length, base + delta + 1
     return True
 
 

@@ -4,8 +4,8 @@ A partition without `.log` files may be new. Four files name offsets that a log 
 files were removed or cut: a producer snapshot by its name, Kafka's recovery point and high watermark, and pylog's header. The
 first leader epoch and the log start offset name the first one. A broker replaces missing files by empty ones, without a word.
 
-A log without any file begins at the offset that it had reached, once it is written to: a group that had not read the lost
-records would otherwise miss as many new ones, and nothing would show that.
+A log without any `.log` file begins at the offset that it had reached by the other three, once it is written to: a group that had
+not read the lost records would otherwise miss as many new ones, and nothing would show that.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ def _note_missing_start(source: Source, loaded: Loaded, log_start: int) -> None:
 
 
 def _note_missing_end(source: Source, loaded: Loaded, *, same_boot: bool, is_archived: bool) -> None:
-    recorded = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
+    recorded = {source.recovery_point: "the recovery point checkpoint"}
     slot = loaded.found
-    if slot is not None and loaded.segments.find(slot.active_base) is None:
-        recorded[end_in_header(source.fs, source.directory, slot, same_boot=same_boot)] = join(source.directory, DURABLE_POINT)
     if slot is None and not loaded.segments and not is_archived:
-        recorded[_high_watermark(source)] = "the high watermark checkpoint"
-    recorded[source.recovery_point] = "the recovery point checkpoint"
+        recorded.setdefault(_high_watermark(source), "the high watermark checkpoint")
+    if slot is not None and loaded.segments.find(slot.active_base) is None:
+        end = end_in_header(source.fs, source.directory, slot, same_boot=same_boot)
+        recorded.setdefault(end, join(source.directory, DURABLE_POINT))
+    if not loaded.segments and not is_archived:
+        loaded.reached = max(recorded)  # a broker syncs a snapshot before its records, so that alone proves no record
+    recorded = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]} | recorded
     last = max(recorded)
     if last > loaded.next_offset:
         left = f"it ends at {loaded.next_offset}" if loaded.segments else "it has no segment: its files were removed"
         message = f"{source.directory}: {recorded[last]} says that the log reached offset {last}, but {left}"
         loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))
-        if not loaded.segments and not is_archived:
-            loaded.reached = last
 
 
 def _high_watermark(source: Source) -> int:
