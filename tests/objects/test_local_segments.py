@@ -27,17 +27,17 @@ def test_an_archive_run_goes_on_if_segments_are_deleted_before_it_compares_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _store(tmp_path / "store") as store:
-        known = archiving.manifests_of
+        known = archiving.newest_manifest
         deleted: list[int] = []
 
-        def manifests_of(*given: Any) -> Any:
+        def newest_manifest(*given: Any) -> Any:
             if not deleted:  # the run has taken the state of the log, and not read its segments
                 deleted.append(store.log("t").delete_records(6))
                 for segment in [each for each in os.listdir(tmp_path / "store" / "t-0") if each < "00000000000000000005"]:
                     (tmp_path / "store" / "t-0" / segment).unlink()
             return known(*given)
 
-        monkeypatch.setattr(archiving, "manifests_of", manifests_of)
+        monkeypatch.setattr(archiving, "newest_manifest", newest_manifest)
         (report,) = store.archive((tmp_path / "archive").as_uri(), include_active=True).partitions
     assert (report.start_offset, report.archived_end_offset) == (6, 10)
 

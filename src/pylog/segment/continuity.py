@@ -16,7 +16,7 @@ from pylog.record.format import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH, MAG
 
 OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
 _BEGINS_BEFORE: Final = "begins before the end of the batch before it"
-_REPEATS: Final = "repeats the batch before it"
+_REPEATS: Final = "repeats an earlier batch"
 _REACHES_BEYOND: Final = "reaches beyond the start of what follows it"
 _SAME: Final = (BASE_OFFSET, LAST_OFFSET, CRC)  # of a batch that was written twice: nothing is lost with the second one
 OF_A_WHOLE_BATCH: Final = (OUT_OF_REACH, _BEGINS_BEFORE, _REACHES_BEYOND)  # if its checksum is right, it was written there
@@ -118,8 +118,10 @@ def _overlap(table: Table, at: int, first: Table, previous: Table, last: Table) 
     if not follows_on:
         needed, room = last[at - 1] - first[at - 1] + 1, first[at] - previous[at - 1] - 1
         return [Suspect(at - 1, _REACHES_BEYOND, None if room >= needed or at == count else at + 1)]  # no room: both are wrong
-    repeats = 0 < at < count and bool((table[_SAME, at] == table[_SAME, at - 1]).all())
-    return [Suspect(at, _REPEATS if repeats else _BEGINS_BEFORE)] if at < count else []
+    if at == count:
+        return []
+    repeats = (table[_SAME, :at] == table[_SAME, at][:, np.newaxis]).all(axis=0).any()  # a power loss may leave older content
+    return [Suspect(at, _REPEATS if repeats else _BEGINS_BEFORE)]
 
 
 def _row_of_altered(at: int, first: Table, previous: Table, last: Table) -> tuple[int, int] | None:

@@ -34,7 +34,7 @@ OPERATING: Final[tuple[Mutant, ...]] = (
         file="pylog/groups/observer.py",
         text="            return replace(facts, damage=damage, loss=_loss(unread, offset))\n",
         replacement="            return replace(facts, loss=_loss(unread, offset))\n",
-        tests=(DAMAGED_END + "test_groups_at_and_after_a_damaged_end_are_damaged_and_not_well_or_lost[r-pylog]",),
+        tests=(DAMAGED_END + "test_without_a_header_a_log_ends_before_its_damage_and_groups_after_it_are_not_lost[r-pylog]",),
         why="A group before damaged records is well, and one after them is told to reset its offsets.",
     ),
     Mutant(
