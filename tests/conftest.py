@@ -47,7 +47,7 @@ MEMORY_NEEDED = 1 << 30  # the fast tests take a few hundred megabytes of it
 settings.register_profile("developer", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
-FAST_EXAMPLES = 25  # of a test that does not say how many; the other tests have Hypothesis' hundred
+FAST_EXAMPLES = 15  # of a test that does not say how many; the other tests have Hypothesis' hundred
 
 # Spark would start its workers with whatever `python3` is first on PATH, and bind to an address that a firewall may close.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -37,8 +37,12 @@ EACH_CALL: Final = (  # every public call is tried in one way
 PROGRAMS: Final = (  # start interpreters, servers or other processes, or wait for time to pass
     "tests/beside/test_refreshes.py",
     "tests/compat/test_aio_fixture.py",
+    "tests/compat/test_confluent_admin.py",
+    "tests/compat/test_confluent_assignment.py",
+    "tests/compat/test_confluent_events.py",
     "tests/compat/test_installing.py",
     "tests/compat/test_plugin.py",
+    "tests/consumer/test_aio_loops_end.py",
     "tests/consumer/test_new_partitions.py",
     "tests/groups/test_hurried.py",
     "tests/monitoring/test_served.py",
