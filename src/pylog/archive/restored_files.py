@@ -70,7 +70,7 @@ def remove_other_files(fs: FileSystem, directory: str, key: TopicPartition, segm
 
 
 def _is_written(name: str) -> bool:
-    return name in {names.DURABLE_POINT, names.ARCHIVED} or names.parse(name) is not None
+    return name in {names.DURABLE_POINT, names.ARCHIVED, names.LEADER_EPOCH_CHECKPOINT} or names.parse(name) is not None
 
 
 def _is_complete(fs: FileSystem, directory: str, segment: RemoteSegment) -> bool:

@@ -162,9 +162,9 @@ class _EpochWatch:
         """Returns the contradictions, after all batches.
 
         Args:
-            end: the offset after the last batch.
+            end: the offset after the last batch; -1 without one.
         """
-        first = int(self._starts[0])
+        first, end = int(self._starts[0]), max(end, self._start_offset)  # an empty log ends where it starts
         if first <= end or self._lacking or not self._judged:
             return self._misfits
         return [about("derived", self._path, f"begins at offset {first}, after the end of the log at {end}", offset=first)]
