@@ -16,7 +16,7 @@ _COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chr
 _APPLICATIONS: Final = ("Chromium.app/Contents/MacOS/Chromium", "Google Chrome.app/Contents/MacOS/Google Chrome")
 _FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")  # containers have neither the rights nor the room
 WIDE, NARROW = (1_300, 900), (375, 800)
-_PATIENCE_MS = 30_000  # a click that writes to the disk took more than ten seconds on a machine with other work
+_PATIENCE_MS: Final = 30_000  # a click that writes to the disk took more than ten seconds on a machine with other work
 
 
 def executable() -> str:
