@@ -205,7 +205,8 @@ class AdminClient(TopicsOfAdmin, GroupsOfAdmin, Lookups):
         Args:
             election_type: any.
             partitions: the partitions; None elects where it is needed, so nowhere.
-            operation_timeout, request_timeout: seconds; not needed.
+            operation_timeout: seconds; not needed.
+            request_timeout: seconds; not needed.
 
         Returns:
             A future of an error by partition: `ELECTION_NOT_NEEDED`, or `UNKNOWN_TOPIC_OR_PART`.

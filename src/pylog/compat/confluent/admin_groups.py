@@ -53,7 +53,8 @@ class GroupsOfAdmin:
         """Returns all groups, or those with some states and types.
 
         Args:
-            states, types: the states and types; None for all.
+            states: the requested states; None for all.
+            types: the requested types; None for all.
             request_timeout: seconds; not needed.
 
         Returns:

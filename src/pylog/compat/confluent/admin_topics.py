@@ -54,7 +54,8 @@ class TopicsOfAdmin:
 
         Args:
             new_topics: the topics.
-            operation_timeout, request_timeout: seconds; a topic exists when this returns.
+            operation_timeout: seconds; a topic exists when this returns.
+            request_timeout: seconds; not needed.
             validate_only: true to create nothing.
 
         Returns:
@@ -82,7 +83,8 @@ class TopicsOfAdmin:
 
         Args:
             topics: names.
-            operation_timeout, request_timeout: seconds; a topic is deleted when this returns.
+            operation_timeout: seconds; a topic is deleted when this returns.
+            request_timeout: seconds; not needed.
 
         Returns:
             A future of None by name.
@@ -106,7 +108,8 @@ class TopicsOfAdmin:
 
         Args:
             new_partitions: topics with their new numbers.
-            operation_timeout, request_timeout: seconds; the partitions exist when this returns.
+            operation_timeout: seconds; the partitions exist when this returns.
+            request_timeout: seconds; not needed.
             validate_only: true to create nothing.
 
         Returns:
@@ -207,7 +210,8 @@ class TopicsOfAdmin:
 
         Args:
             topic_partition_offsets: partitions with offsets; `OFFSET_END` deletes all records.
-            operation_timeout, request_timeout: seconds; the records are deleted when this returns.
+            operation_timeout: seconds; the records are deleted when this returns.
+            request_timeout: seconds; not needed.
 
         Returns:
             A future of `DeletedRecords` by partition.

@@ -57,8 +57,9 @@ class Assignment:
         Args:
             topics: names. Missing ones are created with `allow.auto.create.topics=true`; else `poll` returns a message with an
                 error for each, and reads them when they exist. One that begins with `^` is a regular expression.
-            on_assign, on_revoke, on_lost: called with this consumer and a list of partitions. `on_assign` may call `assign` or
-                `incremental_assign` with offsets.
+            on_assign: called with this consumer and a list of partitions. It may call `assign` or `incremental_assign`.
+            on_revoke: called in the same way with partitions that the consumer gives up.
+            on_lost: called in the same way with partitions that it has lost; None calls `on_revoke`.
 
         Raises:
             KafkaException: a name is wrong. TypeError: they are no list of names, or a callback cannot be called.
@@ -294,7 +295,8 @@ class Assignment:
 
         Args:
             partition: the partition.
-            timeout, cached: accepted and not needed.
+            timeout: seconds; not needed.
+            cached: accepted and not needed.
 
         Raises:
             KafkaException: there is no such partition, or it cannot be read.

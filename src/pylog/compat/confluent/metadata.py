@@ -157,7 +157,8 @@ class Lookups:
         """Accepts the credentials of a user, and does not use them: there is no broker to log in to.
 
         Args:
-            username, password: text.
+            username: text.
+            password: text.
 
         Raises:
             TypeError: one is no text.

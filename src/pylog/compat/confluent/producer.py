@@ -89,9 +89,11 @@ class Producer(Lookups):
 
         Args:
             topic: the topic, which is created if it is missing and that is allowed.
-            value, key: bytes, text or None.
+            value: bytes, text or None.
+            key: bytes, text or None.
             partition: the number of the partition; -1 lets the key choose.
-            on_delivery, callback: called with a `KafkaError` or None, and the message.
+            on_delivery: called with a `KafkaError` or None, and the message.
+            callback: another name of `on_delivery`.
             timestamp: milliseconds since 1970; 0 for now.
             headers: pairs of a name and bytes.
 
@@ -146,7 +148,9 @@ class Producer(Lookups):
         """Does nothing: an accepted record is on its way to the log, and cannot be taken back.
 
         Args:
-            in_queue, in_flight, blocking: accepted and not used.
+            in_queue: accepted and not used.
+            in_flight: accepted and not used.
+            blocking: accepted and not used.
         """
         self._check_open()
 
