@@ -11,7 +11,7 @@ import pytest
 
 import pylog
 from pylog import DirectoryReplacedError, OffsetsConfig, Store
-from pylog.directory.checkpoints import RECOVERY_POINT
+from pylog.directory.checkpoints import HIGH_WATERMARK, RECOVERY_POINT
 from pylog.groups.health import Verdict
 from pylog.log.recovery.findings import losses_in
 from pylog.monitoring.measured import measures_of
@@ -309,3 +309,31 @@ def test_a_partition_that_is_removed_before_its_first_use_in_a_process_begins_th
     with pylog.open(tmp_path) as store:
         shutil.rmtree(tmp_path / "orders-0")
         assert store.log("orders").append(b"later") == END
+
+
+def create_again(store: Store) -> int:
+    """Deletes a topic that a broker has created, and creates it. Returns the partition that is new."""
+    store.delete_topic("orders")
+    store.create_topic("orders")
+    return 0
+
+
+def add_a_partition(store: Store) -> int:
+    """Adds a partition to a topic that had had another one with this number. Returns the new one."""
+    store.add_partitions("orders", 2)
+    return 1
+
+
+@pytest.mark.damaged("the high watermark checkpoint has offsets of a deleted topic")
+@pytest.mark.parametrize("change", [create_again, add_a_partition])
+def test_a_log_does_not_begin_at_the_high_watermark_of_a_deleted_topic(tmp_path: Path, change: Callable[[Store], int]) -> None:
+    """A broker leaves the line until it writes the checkpoint again, and pylog changes no high watermark."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("orders")
+    (tmp_path / HIGH_WATERMARK).write_text("0\n2\norders 0 100\norders 1 100\n")
+    with pylog.open(tmp_path) as store:
+        partition = change(store)
+        assert store.log("orders", partition).append(b"the first record") == 0
+    with pylog.open(tmp_path, mode="r") as store:
+        log = store.log("orders", partition)
+        assert (log.start_offset, log.end_offset, log.recovery_report) == (0, 1, ())

@@ -50,7 +50,16 @@ from pylog.record.format import (
 )
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.batch_search import BatchSearch
-from pylog.segment.continuity import OF_A_WHOLE_BATCH, Neighbour, Suspect, first_suspect, is_dense, is_gapless, last_neighbour
+from pylog.segment.continuity import (
+    OF_A_WHOLE_BATCH,
+    REACHES_BEYOND,
+    Neighbour,
+    Suspect,
+    first_suspect,
+    is_dense,
+    is_gapless,
+    last_neighbour,
+)
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
 from pylog.segment.names import SEAL
@@ -236,7 +245,7 @@ def _checked(
     suspect = None if fits else first_suspect(table[:, :good], walked.floor, walked.before, after)
     at_end = suspect is None and fault is None and altered is None and region.end >= end and good > 0
     if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # the start of the next segment is certain
-        suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
+        suspect = Suspect(good - 1, REACHES_BEYOND)
     if suspect is not None:
         good, why, following_good = suspect
         if why in OF_A_WHOLE_BATCH and not crc_is_good(region.buffer, table, good):

@@ -17,9 +17,9 @@ from pylog.record.format import BASE_OFFSET, CRC, LAST_OFFSET, LEADER_EPOCH, MAG
 OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
 _BEGINS_BEFORE: Final = "begins before the end of the batch before it"
 _REPEATS: Final = "repeats an earlier batch"
-_REACHES_BEYOND: Final = "reaches beyond the start of what follows it"
+REACHES_BEYOND: Final = "reaches beyond the start of what follows it"
 _SAME: Final = (BASE_OFFSET, LAST_OFFSET, CRC)  # of a batch that was written twice: nothing is lost with the second one
-OF_A_WHOLE_BATCH: Final = (OUT_OF_REACH, _BEGINS_BEFORE, _REACHES_BEYOND)  # if its checksum is right, it was written there
+OF_A_WHOLE_BATCH: Final = (OUT_OF_REACH, _BEGINS_BEFORE, REACHES_BEYOND)  # if its checksum is right, it was written there
 
 
 class Neighbour(NamedTuple):
@@ -113,11 +113,11 @@ def _overlap(table: Table, at: int, first: Table, previous: Table, last: Table) 
     row = _row_of_altered(at, first, previous, last)
     if row is not None and row[0] < count:
         start, end = row
-        return [Suspect(start, _BEGINS_BEFORE if first[start] <= previous[start] else _REACHES_BEYOND, end)]
+        return [Suspect(start, _BEGINS_BEFORE if first[start] <= previous[start] else REACHES_BEYOND, end)]
     follows_on = at == 0 or first[at - 1] == previous[at - 1] + 1
     if not follows_on:
         needed, room = last[at - 1] - first[at - 1] + 1, first[at] - previous[at - 1] - 1
-        return [Suspect(at - 1, _REACHES_BEYOND, None if room >= needed or at == count else at + 1)]  # no room: both are wrong
+        return [Suspect(at - 1, REACHES_BEYOND, None if room >= needed or at == count else at + 1)]  # no room: both are wrong
     if at == count:
         return []
     repeats = (table[_SAME, :at] == table[_SAME, at][:, np.newaxis]).all(axis=0).any()  # a power loss may leave older content

@@ -4,8 +4,8 @@ A partition without `.log` files may be new. Four files name offsets that a log 
 files were removed or cut: a producer snapshot by its name, Kafka's recovery point and high watermark, and pylog's header. The
 first leader epoch and the log start offset name the first one. A broker replaces missing files by empty ones, without a word.
 
-A log without any `.log` file begins at the offset that it had reached by the other three, once it is written to: a group that had
-not read the lost records would otherwise miss as many new ones, and nothing would show that.
+A log without any `.log` file begins at the offset that it had reached by the recovery point or by pylog's header, once it is
+written to. A group that had not read the lost records would otherwise miss as many new ones, and nothing would show that.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def _note_missing_start(source: Source, loaded: Loaded, log_start: int) -> None:
 def _note_missing_end(source: Source, loaded: Loaded, *, same_boot: bool, is_archived: bool) -> None:
     recorded = {source.recovery_point: "the recovery point checkpoint"}
     slot = loaded.found
-    if slot is None and not loaded.segments and not is_archived:
-        recorded.setdefault(_high_watermark(source), "the high watermark checkpoint")
     if slot is not None and loaded.segments.find(slot.active_base) is None:
         end = end_in_header(source.fs, source.directory, slot, same_boot=same_boot)
         recorded.setdefault(end, join(source.directory, DURABLE_POINT))
     if not loaded.segments and not is_archived:
-        loaded.reached = max(recorded)  # a broker syncs a snapshot before its records, so that alone proves no record
+        loaded.reached = max(recorded)  # a broker syncs a snapshot first, and its high watermark may be that of a deleted topic
+        if slot is None:
+            recorded.setdefault(_high_watermark(source), "the high watermark checkpoint")
     recorded = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]} | recorded
     last = max(recorded)
     if last > loaded.next_offset:
